@@ -1,0 +1,1 @@
+"""knifeedge: models whose answers are yes or no."""

@@ -1,0 +1,1 @@
+"""The edge benchmark: numpy and numba, never torch."""
