@@ -1,1 +1,127 @@
-"""knifeedge: models whose answers are yes or no."""
+"""knifeedge: models whose answers are yes or no.
+
+The threshold goes into the loss (`AdjustedLoss`), is found from a validation set (`calibrate`),
+and the decisions are measured by an exact benchmark (`evaluate`, and the module `metrics`).
+
+A name is imported when it is first used, so that the benchmark never waits for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from knifeedge import metrics as metrics
+    from knifeedge.adjuster import (
+        DistanceWeight as DistanceWeight,
+        adjuster_weight as adjuster_weight,
+        bin_distance as bin_distance,
+        check_distance_weight as check_distance_weight,
+        class_margin as class_margin,
+        cosine_weight as cosine_weight,
+        distance_weight as distance_weight,
+        extended_weight as extended_weight,
+        hard_adjuster as hard_adjuster,
+        masked_distance as masked_distance,
+        power_weight as power_weight,
+        windowed_adjuster as windowed_adjuster,
+    )
+    from knifeedge.calibration import (
+        Calibration as Calibration,
+        calibrate as calibrate,
+    )
+    from knifeedge.edge_metric import (
+        EdgeMetric as EdgeMetric,
+    )
+    from knifeedge.errors import (
+        CheckpointError as CheckpointError,
+        ConfigError as ConfigError,
+        DataError as DataError,
+        KnifeEdgeError as KnifeEdgeError,
+    )
+    from knifeedge.losses import (
+        AdjustedBinLoss as AdjustedBinLoss,
+        AdjustedClassLoss as AdjustedClassLoss,
+        AdjustedLoss as AdjustedLoss,
+        BCELoss as BCELoss,
+        DeepSupervisionLoss as DeepSupervisionLoss,
+        EBTLoss as EBTLoss,
+        FocalLoss as FocalLoss,
+        PixelLoss as PixelLoss,
+        SWBCELoss as SWBCELoss,
+        WBCELoss as WBCELoss,
+        bce_loss as bce_loss,
+        ebt_loss as ebt_loss,
+        focal_loss as focal_loss,
+        swbce_loss as swbce_loss,
+        wbce_loss as wbce_loss,
+    )
+    from knifeedge.metrics import (
+        EdgeScores as EdgeScores,
+        Protocol as Protocol,
+        evaluate as evaluate,
+    )
+
+_NAMES_IN = {
+    "adjuster": (
+        "DistanceWeight",
+        "adjuster_weight",
+        "bin_distance",
+        "check_distance_weight",
+        "class_margin",
+        "cosine_weight",
+        "distance_weight",
+        "extended_weight",
+        "hard_adjuster",
+        "masked_distance",
+        "power_weight",
+        "windowed_adjuster",
+    ),
+    "calibration": (
+        "Calibration",
+        "calibrate",
+    ),
+    "edge_metric": ("EdgeMetric",),
+    "errors": (
+        "CheckpointError",
+        "ConfigError",
+        "DataError",
+        "KnifeEdgeError",
+    ),
+    "losses": (
+        "AdjustedBinLoss",
+        "AdjustedClassLoss",
+        "AdjustedLoss",
+        "BCELoss",
+        "DeepSupervisionLoss",
+        "EBTLoss",
+        "FocalLoss",
+        "PixelLoss",
+        "SWBCELoss",
+        "WBCELoss",
+        "bce_loss",
+        "ebt_loss",
+        "focal_loss",
+        "swbce_loss",
+        "wbce_loss",
+    ),
+    "metrics": (
+        "EdgeScores",
+        "Protocol",
+        "evaluate",
+    ),
+}
+_HOME_OF = {name: home for home, names in _NAMES_IN.items() for name in names}
+
+__all__ = sorted([*_HOME_OF, "metrics"])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("knifeedge.metrics")
+    if name in _HOME_OF:
+        return getattr(import_module(f"knifeedge.{_HOME_OF[name]}"), name)
+    raise AttributeError(f"knifeedge has no name {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

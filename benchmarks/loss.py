@@ -1,0 +1,58 @@
+"""BAA-WBCE against torch's plain BCE-with-logits, forward and backward, on the CPU.
+
+Prints the ratios to eager BCE, measured in one run: the machine's speed cancels. The two are
+timed in turns and the best of each counts, which leaves out what other programs took.
+
+    python benchmarks/loss.py
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import knifeedge as ke
+
+SIZES = {"8x1x320x320": (8, 1, 320, 320), "16 M": (16, 1, 1000, 1000)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7, help="timings of each; the best counts")
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON")
+    options = parser.parse_args()
+    ratios = {name: measure(shape, options.repeats) for name, shape in SIZES.items()}
+    if options.json:
+        print(json.dumps(ratios))
+        return
+    print(f"forward + backward, float32, {torch.get_num_threads()} threads, ratio to eager BCE")
+    for name, row in ratios.items():
+        print(f"{name:>12}  " + "  ".join(f"{k} {v:.2f}x" for k, v in row.items()))
+
+
+def measure(shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(shape, generator=generator).requires_grad_()
+    target = (torch.rand(shape, generator=generator) < 0.05).float()
+    adjusted = ke.AdjustedLoss(ke.WBCELoss())
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "bce": nn.BCEWithLogitsLoss(),
+        "baa eager": adjusted,
+        "baa compiled": torch.compile(adjusted, fullgraph=True),
+    }
+    best = dict.fromkeys(losses, float("inf"))
+    for repeat in range(-2, repeats):  # two rounds of warm-up
+        for name, loss in losses.items():
+            logits.grad = None
+            start = time.perf_counter()
+            loss(logits, target).backward()
+            if repeat >= 0:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return {name: best[name] / best["bce"] for name in ("baa eager", "baa compiled")}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The adjusted loss: any per-element loss times (adjuster + delta) (the paper's equation LAdj)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from knifeedge.adjuster import (
+    DistanceWeight,
+    adjuster_weight,
+    check_decay,
+    check_distance_weight,
+    check_window,
+)
+from knifeedge.losses.cross_entropy import probability
+from knifeedge.losses.inputs import check_per_element
+from knifeedge.losses.reduction import PixelLoss, Reduction
+
+BaseLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+class AdjustedLoss(PixelLoss):
+    """Binarization-aware version of any loss: the mean of `(adjuster + delta) * base`.
+
+    The base is one of the losses here, or any callable `base(pred, target)` that returns one
+    value per element (torch's with `reduction="none"`, and others of that kind; such a one does
+    not see the mask, only its zeroed-out pixels). Its own reduction is not used.
+
+    The gradient flows through the adjuster as in the paper; see `detach_weight`.
+
+    Args:
+        base: the loss to adjust.
+        threshold: the decision threshold, in (0, 1), or one per column (dimension 1).
+        window: distance from the threshold at which a right decision stops counting.
+        decay: how long the weight stays near 1 inside the window (the paper's b).
+        delta: constant added to the adjuster; 0 leaves confidently right elements without loss.
+        weight: another distance weight function in place of the exponential one; checked.
+        detach_weight: make the adjuster a pure reweighting, without a gradient of its own.
+        from_logits: whether predictions are logits; by default what the base takes, and logits
+            for a callable.
+        reduction: "mean", "sum" or "none".
+
+    >>> loss = AdjustedLoss(nn.BCEWithLogitsLoss(reduction="none"), threshold=0.5)
+    >>> loss(torch.tensor([4.0, -4.0]), torch.tensor([1.0, 1.0]))
+    tensor(4.0272)
+    """
+
+    threshold: float | Tensor
+
+    def __init__(
+        self,
+        base: BaseLoss,
+        threshold: float | Sequence[float] | Tensor = 0.7,
+        window: float = 0.2,
+        decay: float = 16.0,
+        delta: float = 1.0,
+        *,
+        weight: DistanceWeight | None = None,
+        detach_weight: bool = False,
+        from_logits: bool | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(from_logits=_agreed(base, from_logits), reduction=reduction)
+        check_base(base)
+        check_adjuster(window, decay, delta, weight)
+        self.base = base
+        if isinstance(threshold, float | int):
+            self.threshold = _check_threshold(threshold)
+        else:
+            column = torch.as_tensor(threshold, dtype=torch.float32).detach()
+            for value in column.flatten().tolist():
+                _check_threshold(value)
+            # Not in the state dict: a threshold is a setting, not a weight.
+            self.register_buffer("threshold", column, persistent=False)
+        self.window, self.decay, self.delta = float(window), float(decay), float(delta)
+        self.weight, self.detach_weight = weight, detach_weight
+        # A foreign base or weight may hold parameters of its own.
+        self.fusible = isinstance(base, PixelLoss) and base.fusible and weight is None
+
+    def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+        """One value per element."""
+        adjuster = adjuster_weight(
+            probability(pred, self.from_logits),
+            target,
+            threshold=self.threshold,
+            window=self.window,
+            decay=self.decay,
+            weight=self.weight,
+        )
+        if self.detach_weight:
+            adjuster = adjuster.detach()
+        if isinstance(self.base, PixelLoss):
+            values = self.base.values(pred, target, mask)
+        else:
+            name = type(self.base).__name__
+            values = check_per_element(self.base(pred, target), pred, name)
+        return (adjuster + self.delta) * values
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the loss."""
+        threshold = self.threshold
+        shown = threshold.tolist() if isinstance(threshold, Tensor) else threshold
+        settings = f"threshold={shown}, window={self.window}, decay={self.decay}"
+        return f"{settings}, delta={self.delta}, {super().extra_repr()}"
+
+
+def check_base(base: BaseLoss) -> None:
+    """Refuse, at construction, a base that can be seen to reduce or not to be a loss."""
+    if not callable(base):
+        raise TypeError(f"base must be a loss or a callable, got {type(base).__name__}")
+    reduction = getattr(base, "reduction", "none")
+    if not isinstance(base, PixelLoss) and reduction in ("mean", "sum"):
+        raise ValueError(
+            f"base must return one value per element, but {type(base).__name__} has "
+            f'reduction={reduction!r}; construct it with reduction="none"'
+        )
+
+
+def check_adjuster(
+    window: float, decay: float, delta: float, weight: DistanceWeight | None
+) -> None:
+    """Refuse settings that do not make an adjuster."""
+    check_window(window)
+    check_decay(decay)
+    if not 0 <= delta < float("inf"):
+        raise ValueError(f"delta must be >= 0 and finite, got {delta}; the paper's is 1")
+    if weight is not None:
+        check_distance_weight(weight, window=window)
+
+
+def _check_threshold(threshold: float) -> float:
+    if not 0 < threshold < 1:
+        raise ValueError(
+            f"threshold must lie in (0, 1), got {threshold}; it is a probability, not a logit"
+        )
+    return float(threshold)
+
+
+def _agreed(base: BaseLoss, from_logits: bool | None) -> bool:
+    takes = True
+    if isinstance(base, PixelLoss):
+        takes = base.from_logits
+    elif isinstance(base, nn.BCELoss):
+        takes = False
+    elif from_logits is not None:
+        takes = from_logits
+    if from_logits not in (None, takes):
+        raise ValueError(
+            f"from_logits={from_logits} does not fit the base: {type(base).__name__} takes "
+            f"{'logits' if takes else 'probabilities'}"
+        )
+    return takes

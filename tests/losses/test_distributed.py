@@ -1,0 +1,88 @@
+"""Two processes with half a batch each give the gradient of one process with all of it."""
+
+import os
+import socket
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+import knifeedge as ke
+
+RANKS = 2
+LOSSES = {
+    "bce": ke.BCELoss,
+    "wbce": ke.WBCELoss,
+    "swbce": ke.SWBCELoss,
+    "ebt": partial(ke.EBTLoss, radius=1),
+    "focal": ke.FocalLoss,
+    "baa-wbce": lambda: ke.AdjustedLoss(ke.WBCELoss()),
+    "baa-swbce": lambda: ke.AdjustedLoss(ke.SWBCELoss()),
+}
+
+
+def batch():
+    """Unequal halves: the first has few edges and a masked corner, the second many edges."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(8, 1, 6, 7, generator=generator, dtype=torch.float64)
+    noise = torch.rand(8, 1, 6, 7, generator=generator, dtype=torch.float64)
+    share = torch.tensor([0.05] * 4 + [0.5] * 4, dtype=torch.float64).reshape(8, 1, 1, 1)
+    mask = torch.ones(8, 1, 6, 7, dtype=torch.bool)
+    mask[:3, :, :4] = False
+    return images, (noise < share).double(), mask
+
+
+def model():
+    torch.manual_seed(3)
+    return torch.nn.Conv2d(1, 1, 3, padding=1, dtype=torch.float64)
+
+
+def gradients(network, part, masked):
+    result = {}
+    images, target, mask = (x[part] for x in batch())
+    for name, build in LOSSES.items():
+        network.zero_grad()
+        build()(network(images), target, mask=mask if masked else None).backward()
+        result[name] = torch.cat([p.grad.flatten() for p in network.parameters()])
+    return result
+
+
+def worker(rank, port, folder):
+    # One machine, loopback only; the address of a cluster comes from torchrun.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    try:
+        part = slice(4 * rank, 4 * rank + 4)
+        network = DistributedDataParallel(model())
+        result = {masked: gradients(network, part, masked) for masked in (False, True)}
+        if rank == 0:
+            # Nothing is exchanged without gradients: one rank alone may validate.
+            with torch.no_grad():
+                ke.wbce_loss(torch.zeros(3), torch.ones(3))
+            torch.save(result, folder / "gradients.pt")
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(worker, args=(port, folder), nprocs=RANKS)
+    return torch.load(folder / "gradients.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", LOSSES)
+def test_two_ranks_of_four_are_one_of_eight(two_ranks, name, masked):
+    alone = gradients(model(), slice(None), masked)[name]
+    torch.testing.assert_close(
+        two_ranks[masked][name], alone, atol=1e-6 * alone.abs().max(), rtol=0
+    )
