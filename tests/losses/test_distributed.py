@@ -50,6 +50,14 @@ def gradients(network, part, masked):
     return result
 
 
+def compiled_gradient(network, part):
+    images, target, mask = (x[part] for x in batch())
+    loss = torch.compile(ke.AdjustedLoss(ke.SWBCELoss()), fullgraph=True, backend="aot_eager")
+    network.zero_grad()
+    loss(network(images), target, mask=mask).backward()
+    return torch.cat([p.grad.flatten() for p in network.parameters()])
+
+
 def worker(rank, port, folder):
     # One machine, loopback only; the address of a cluster comes from torchrun.
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -59,6 +67,7 @@ def worker(rank, port, folder):
         part = slice(4 * rank, 4 * rank + 4)
         network = DistributedDataParallel(model())
         result = {masked: gradients(network, part, masked) for masked in (False, True)}
+        result["compiled"] = compiled_gradient(network, part)
         if rank == 0:
             # Nothing is exchanged without gradients: one rank alone may validate.
             with torch.no_grad():
@@ -86,3 +95,7 @@ def test_two_ranks_of_four_are_one_of_eight(two_ranks, name, masked):
     torch.testing.assert_close(
         two_ranks[masked][name], alone, atol=1e-6 * alone.abs().max(), rtol=0
     )
+
+
+def test_compiled_ranks_agree(two_ranks):
+    torch.testing.assert_close(two_ranks["compiled"], two_ranks[True]["baa-swbce"])

@@ -54,7 +54,8 @@ def check_per_element(values: object, pred: Tensor, name: str) -> Tensor:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
             f"base must return one value per element, but {name} returned {got} for "
-            f'{tuple(pred.shape)}; construct it with reduction="none"'
+            f'{tuple(pred.shape)}; construct it with reduction="none" (a loss of whole regions, '
+            f"such as Dice, has no values per element)"
         )
     return values.reshape(pred.shape)
 
