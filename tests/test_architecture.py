@@ -23,15 +23,16 @@ PUBLIC = """
 # Each room, and the rooms it may import; everything may import `errors`. Nothing imports `cli`.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "adjuster": set(),
-    "losses": {"adjuster"},
+    "distance": set(),
+    "adjuster": {"distance"},
+    "losses": {"adjuster", "distance"},
     "metrics": set(),
     "calibration": {"metrics"},
     "edge_metric": {"metrics"},
     "demo": {"losses", "metrics", "calibration"},
     "cli": {"demo", "metrics", "calibration"},
     "__main__": {"cli"},
-    "__init__": {"adjuster", "losses", "metrics", "calibration", "edge_metric"},
+    "__init__": {"adjuster", "distance", "losses", "metrics", "calibration", "edge_metric"},
 }
 
 

@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from knifeedge import metrics as metrics
     from knifeedge.adjuster import (
-        DistanceWeight as DistanceWeight,
         adjuster_weight as adjuster_weight,
         bin_distance as bin_distance,
-        check_distance_weight as check_distance_weight,
         class_margin as class_margin,
-        cosine_weight as cosine_weight,
-        distance_weight as distance_weight,
-        extended_weight as extended_weight,
         hard_adjuster as hard_adjuster,
         masked_distance as masked_distance,
-        power_weight as power_weight,
         windowed_adjuster as windowed_adjuster,
     )
     from knifeedge.calibration import (
         Calibration as Calibration,
         calibrate as calibrate,
+    )
+    from knifeedge.distance import (
+        DistanceWeight as DistanceWeight,
+        check_distance_weight as check_distance_weight,
+        cosine_weight as cosine_weight,
+        distance_weight as distance_weight,
+        extended_weight as extended_weight,
+        power_weight as power_weight,
     )
     from knifeedge.edge_metric import (
         EdgeMetric as EdgeMetric,
@@ -63,22 +65,24 @@ if TYPE_CHECKING:
 
 _NAMES_IN = {
     "adjuster": (
-        "DistanceWeight",
         "adjuster_weight",
         "bin_distance",
-        "check_distance_weight",
         "class_margin",
-        "cosine_weight",
-        "distance_weight",
-        "extended_weight",
         "hard_adjuster",
         "masked_distance",
-        "power_weight",
         "windowed_adjuster",
     ),
     "calibration": (
         "Calibration",
         "calibrate",
+    ),
+    "distance": (
+        "DistanceWeight",
+        "check_distance_weight",
+        "cosine_weight",
+        "distance_weight",
+        "extended_weight",
+        "power_weight",
     ),
     "edge_metric": ("EdgeMetric",),
     "errors": (

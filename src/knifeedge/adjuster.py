@@ -5,29 +5,24 @@ where the decision is wrong, falling to 0 as a right decision moves a `window` a
 threshold. The adjusted loss is the mean of `(adjuster + delta) * loss` (equation LAdj).
 
     masked distance   MD(p, y) = (p - threshold) y + (threshold - p)(1 - y)
-    distance weight   f(x)     = (e^(b x) - e^(b window)) / (1 - e^(b window)),  0 <= x <= window
-    extension         f^(x)    = 1 below 0, f(x) up to the window, 0 beyond
-    adjuster          BAA      = f^(MD(p, y))
+    adjuster          BAA      = f^(MD(p, y)), f^ an extended distance weight
 
 Here `prob` is a probability, never a logit. Half-precision inputs are computed and returned in
-float32: the weight's slope is as large as the decay.
+float32.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-T = TypeVar("T", float, Tensor)
-
-# A distance weight function: f(x, window=w) for x in [0, w].
-DistanceWeight = Callable[..., Tensor]
-
-# Below this product of decay and window the exponential weight is taken from its series, which is
-# exact there to 4e-8: compilers write expm1(x) as exp(x) - 1, and lose it for small x.
-SERIES_BELOW = 1e-2
+from knifeedge.distance import (
+    DistanceWeight,
+    at_least_float32,
+    check_window,
+    distance_weight,
+    extended_weight,
+)
 
 
 def masked_distance(prob: Tensor, target: Tensor, *, threshold: float | Tensor = 0.7) -> Tensor:
@@ -48,74 +43,6 @@ def masked_distance(prob: Tensor, target: Tensor, *, threshold: float | Tensor =
     prob, target = at_least_float32(prob), at_least_float32(target)
     sign = (2 * target).sub_(1)
     return (prob - per_column(threshold, prob)) * sign
-
-
-def distance_weight(x: Tensor, *, window: float = 0.2, decay: float = 16.0) -> Tensor:
-    """The paper's exponential distance weight with its extension (equations DWF and EDWF).
-
-    Written as `expm1(b (x - window)) / expm1(-b window)` on x clamped to [0, window]: the
-    exponent is never positive, so nothing overflows whatever the decay. `decay=0` is the limit
-    `1 - x / window`.
-
-    Args:
-        x: masked distances, any shape.
-        window: distance at which the weight reaches 0.
-        decay: how long it stays near 1 before that (the paper's b).
-
-    >>> distance_weight(torch.tensor([-0.1, 0.0, 0.1, 0.2, 0.3]), window=0.2, decay=16.0)
-    tensor([1.0000, 1.0000, 0.8320, 0.0000, 0.0000])
-    """
-    check_window(window)
-    check_decay(decay)
-    x = at_least_float32(x).clamp(0.0, window)
-    rate = decay * window
-    # A few bits more than 1, and the last clamp: at x = 0 the weight is 1 however it rounds.
-    one = 1 + 4 * torch.finfo(x.dtype).eps
-    if rate < SERIES_BELOW:
-        left = 1 - x / window
-        weight = left * _expm1_over(left * -rate) * (one / _expm1_over(-rate))
-    else:
-        # In place, since a temporary of this size costs as much as the arithmetic.
-        weight = (window - x).mul_(-decay).expm1_() * (one / math.expm1(-rate))
-    return weight.clamp(max=1.0)
-
-
-def power_weight(x: Tensor, *, window: float = 0.2, power: float = 2.0) -> Tensor:
-    """A distance weight without transcendental functions: `1 - (x / window)^power`, power >= 1.
-
-    `power=1` is the linear one; from 2 on the weight has no kink at the threshold.
-
-    >>> power_weight(torch.tensor([0.0, 0.1, 0.2]), window=0.2)
-    tensor([1.0000, 0.7500, 0.0000])
-    """
-    check_window(window)
-    if not power >= 1:
-        raise ValueError(f"power must be >= 1, got {power}: below 1 the weight is not concave")
-    return 1 - (at_least_float32(x).clamp(0.0, window) / window) ** power
-
-
-def cosine_weight(x: Tensor, *, window: float = 0.2) -> Tensor:
-    """A distance weight without a kink at the threshold: `cos(pi/2 * x / window)`.
-
-    >>> cosine_weight(torch.tensor([0.0, 0.1, 0.2]), window=0.2)
-    tensor([1.0000, 0.7071, 0.0000])
-    """
-    check_window(window)
-    # sin of the distance left to the window's end: exactly 0 there, where cos(pi/2) is not.
-    left = window - at_least_float32(x).clamp(0.0, window)
-    return torch.sin(left * (math.pi / 2 / window))
-
-
-def extended_weight(x: Tensor, weight: DistanceWeight, *, window: float = 0.2) -> Tensor:
-    """Extend any distance weight from [0, window] to all distances (equation EDWF).
-
-    Since f(0) = 1 and f(window) = 0, the extension is f on the clamped distance.
-
-    >>> extended_weight(torch.tensor([-1.0, 0.1, 1.0]), lambda x, window: 1 - x / window)
-    tensor([1.0000, 0.5000, 0.0000])
-    """
-    check_window(window)
-    return weight(at_least_float32(x).clamp(0.0, window), window=window)
 
 
 def adjuster_weight(
@@ -234,86 +161,3 @@ def per_column(threshold: float | Tensor, like: Tensor) -> float | Tensor:
     if not isinstance(threshold, Tensor) or threshold.ndim != 1 or like.ndim < 2:
         return threshold
     return threshold.reshape(-1, *(1,) * (like.ndim - 2))
-
-
-def check_distance_weight(
-    weight: DistanceWeight, *, window: float = 0.2, points: int = 1001, tolerance: float = 1e-6
-) -> None:
-    """Check a distance weight function on a grid; say which condition fails, and where.
-
-    The conditions are the paper's: finite, f(0) = 1, f(window) = 0, decreasing, concave, and
-    continuous (seen as: no step that stays when the grid is refined around it).
-
-    Args:
-        weight: the function, called as `weight(x, window=window)` on float64 x in [0, window].
-        window: the threshold window.
-        points: how many grid points.
-        tolerance: what counts as equal.
-
-    Raises:
-        ValueError: naming the first condition that fails and the x where it does.
-
-    >>> check_distance_weight(cosine_weight)
-    >>> check_distance_weight(lambda x, window: (1 - x / window) ** 2)
-    Traceback (most recent call last):
-    ...
-    ValueError: weight must be concave: at x = 0.0002 it lies 1e-06 below the line ...
-    """
-    check_window(window)
-    x = torch.linspace(0.0, window, points, dtype=torch.float64)
-    f = weight(x, window=window)
-    if not isinstance(f, Tensor) or f.shape != x.shape:
-        shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
-        raise ValueError(f"weight must return one value per x, got {shape} for {tuple(x.shape)}")
-    f = f.detach().double()
-    if not f.isfinite().all():
-        raise ValueError(f"weight must be finite: at x = {_first(x, ~f.isfinite())} it is not")
-    for name, index, want in (("0", 0, 1.0), ("window", -1, 0.0)):
-        if abs(float(f[index]) - want) > tolerance:
-            raise ValueError(f"weight must be {want:g} at x = {name}, got {float(f[index]):.6g}")
-    rises = f.diff() > tolerance
-    if rises.any():
-        raise ValueError(f"weight must decrease: it rises after x = {_first(x, rises)}")
-    sag = (f[:-2] + f[2:]) / 2 - f[1:-1]
-    if (sag > tolerance / 10).any():
-        at, by = _first(x[1:], sag > tolerance / 10), float(sag[sag > tolerance / 10][0])
-        raise ValueError(
-            f"weight must be concave: at x = {at} it lies {by:.1g} below the line between its "
-            f"neighbours; 1 - x/window is the least a concave weight can be"
-        )
-    # A concave function on an interval can only jump at its ends, downwards towards them.
-    for name, near, end in (("0", x[1] * 1e-9, 0), ("window", window - x[1] * 1e-9, -1)):
-        jump = float((weight(near.reshape(1), window=window).double() - f[end]).abs())
-        if jump > 0.01:
-            raise ValueError(f"weight must be continuous: it jumps by {jump:.3g} at x = {name}")
-
-
-def check_window(window: float) -> None:
-    """Refuse a window that is not a positive number."""
-    if not 0 < window < math.inf:
-        raise ValueError(
-            f"window must be > 0 and finite, got {window}; a hard mask is hard_adjuster()"
-        )
-
-
-def check_decay(decay: float) -> None:
-    """Refuse a negative decay."""
-    if not 0 <= decay < math.inf:
-        raise ValueError(
-            f"decay must be >= 0 and finite, got {decay}; 0 is the linear weight, and the limit "
-            f"for an infinite decay is windowed_adjuster()"
-        )
-
-
-def _expm1_over(x: T) -> T:
-    """The first terms of (e^x - 1) / x."""
-    return 1 + x / 2 + x * x / 6
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision and integers as float32, the rest as it is."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
-def _first(x: Tensor, where: Tensor) -> str:
-    return f"{float(x[: len(where)][where][0]):.4g}"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from knifeedge.adjuster import (
+from knifeedge.adjuster import adjuster_weight
+from knifeedge.distance import (
     DistanceWeight,
-    adjuster_weight,
     check_decay,
     check_distance_weight,
     check_window,

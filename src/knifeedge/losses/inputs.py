@@ -7,7 +7,7 @@ would make the host wait for it: they are done on CPU tensors in eager mode only
 import torch
 from torch import Tensor
 
-from knifeedge.adjuster import at_least_float32
+from knifeedge.distance import at_least_float32
 
 
 def prepare(

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from knifeedge.adjuster import (
-    DistanceWeight,
-    at_least_float32,
-    bin_distance,
-    class_margin,
-    weigh_distance,
-)
+from knifeedge.adjuster import bin_distance, class_margin, weigh_distance
+from knifeedge.distance import DistanceWeight, at_least_float32
 from knifeedge.losses.adjusted import BaseLoss, check_adjuster, check_base
 from knifeedge.losses.inputs import check_per_element
 from knifeedge.losses.reduction import Reduction, check_reduction, reduce
