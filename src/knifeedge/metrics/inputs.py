@@ -1,0 +1,213 @@
+"""What a user hands to `evaluate`, as a list of images: folders, arrays, lists or dicts of arrays.
+
+The arrays follow the rules of the files: see `files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from knifeedge.errors import DataError
+from knifeedge.metrics.counts import check_map
+from knifeedge.metrics.files import (
+    LABEL_THRESHOLD,
+    Annotators,
+    Scale,
+    find_pairs,
+    read_ground_truths,
+    read_map,
+)
+
+Array = npt.NDArray[Any]
+Edges = npt.NDArray[np.bool_]
+Maps = str | Path | Array | Sequence[Array] | Mapping[str, Array]
+GroundTruths = (
+    str | Path | Array | Sequence[Array | Sequence[Array]] | Mapping[str, Array | Sequence[Array]]
+)
+
+_INTEGER_FULL_SCALE = {"uint8": 255, "uint16": 65535}
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image to score: where its map and ground truth are, or the arrays themselves."""
+
+    name: str
+    map: Path | Array
+    ground_truth: Path | Array | Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How maps become probabilities and ground truths edges.
+
+    Attributes:
+        scale: "unit", "255" or "stretch" (each map by its own minimum and maximum).
+        annotators: "all", "first" or "merged".
+        label_threshold: An edge is greater than this fraction of full scale.
+    """
+
+    scale: Scale = "unit"
+    annotators: Annotators = "all"
+    label_threshold: float = LABEL_THRESHOLD
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not exist, before any file is read."""
+        if self.scale not in get_args(Scale):
+            raise ValueError(
+                f"scale must be one of {', '.join(get_args(Scale))}, got {self.scale!r}"
+            )
+        if self.annotators not in get_args(Annotators):
+            known = ", ".join(get_args(Annotators))
+            raise ValueError(f"annotators must be one of {known}, got {self.annotators!r}")
+        if not 0 <= self.label_threshold < 1:
+            raise ValueError(f"label_threshold must be in [0,1), got {self.label_threshold}")
+
+    def load(self, image: Image) -> tuple[Array, list[Edges]]:
+        """The map in [0,1] and its ground truths, all of one shape.
+
+        >>> Reader(scale="255").load(Image("a", np.array([[0, 255]], np.uint8), np.array([[0, 1]])))
+        (array([[0., 1.]], dtype=float32), [array([[False,  True]])])
+        """
+        prob = self._map(image.map)
+        truths = self._ground_truths(image.ground_truth)
+        others = sorted({truth.shape for truth in truths} - {prob.shape})
+        if others:
+            raise DataError(
+                f"the map has shape {prob.shape}, its ground truth {others[0]}; they must be equal"
+            )
+        return prob, truths
+
+    def _map(self, source: Path | Array) -> Array:
+        if isinstance(source, Path):
+            return read_map(source, scale=self.scale)
+        array = np.asarray(source)
+        if self.scale != "unit" and array.dtype.kind in "biuf" and array.size:
+            wide = np.result_type(array.dtype, np.float32) != np.float32
+            array = array.astype(np.float64 if wide else np.float32)
+            low, high = (array.min(), array.max()) if self.scale == "stretch" else (0, 255)
+            # A constant map stretches to all 0.
+            array = (array - low) / ((high - low) or 1)
+        return check_map(array, "map")
+
+    def _ground_truths(self, source: Path | Array | Sequence[Array]) -> list[Edges]:
+        if isinstance(source, Path):
+            return read_ground_truths(
+                source, annotators=self.annotators, label_threshold=self.label_threshold
+            )
+        several = isinstance(source, Sequence) or source.ndim == 3
+        truths = [as_edges(t, self.label_threshold) for t in (source if several else [source])]
+        if not truths:
+            raise DataError("there is no ground truth; give at least one array")
+        if self.annotators == "first":
+            return truths[:1]
+        if self.annotators == "merged" and len({truth.shape for truth in truths}) == 1:
+            return [np.logical_or.reduce(truths)]
+        return truths
+
+
+def as_edges(array: npt.ArrayLike, label_threshold: float = LABEL_THRESHOLD) -> Edges:
+    """A ground truth as booleans.
+
+    Args:
+        array: (H, W): booleans or integers 0 and 1 as they are; else, as a fraction of full scale
+            (255 in uint8, 65535 in uint16, 1 otherwise), an edge where > `label_threshold`.
+        label_threshold: In [0,1).
+
+    >>> as_edges(np.array([[0, 127, 128]], dtype=np.uint8))
+    array([[False, False,  True]])
+    """
+    values = np.asarray(array)
+    if values.ndim != 2 or values.size == 0 or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"a ground truth must be a (H, W) array of numbers, got {values.dtype} of shape "
+            f"{values.shape}"
+        )
+    low, high = float(values.min()), float(values.max())  # NaN carries through to the test
+    if values.dtype.kind in "biu" and low >= 0 and high <= 1:
+        return values.astype(bool)
+    full = _INTEGER_FULL_SCALE.get(values.dtype.name, 1)
+    if not (low >= 0 and high <= full):
+        raise DataError(
+            f"a ground truth of {values.dtype} must be in [0,{full}], got {low:g} to {high:g}; "
+            "give booleans, 0 and 1, uint8 0 and 255, or floats in [0,1]"
+        )
+    edges: Edges = values / full > label_threshold
+    return edges
+
+
+def pair(
+    maps: Maps, ground_truths: GroundTruths, names: Sequence[str] | None = None
+) -> tuple[list[Image], dict[str, str]]:
+    """Bring maps and ground truths together.
+
+    Args:
+        maps: A folder, an array (H, W), a list of such or an array (N, H, W), or a dict by name.
+        ground_truths: The same kind; an entry of a list or dict may be several annotators'.
+        names: Names for a list of maps.
+
+    Returns:
+        The images, and the names that have no partner with the reason.
+
+    >>> edges = np.ones((2, 2))
+    >>> images, unpaired = pair({"a": edges}, {"a": edges, "b": edges})
+    >>> [image.name for image in images], unpaired
+    (['a'], {'b': 'b has no map'})
+    """
+    if isinstance(maps, str | Path) and isinstance(ground_truths, str | Path):
+        if names is not None:
+            raise ValueError("names are for lists of arrays; files are named by their stem")
+        pairs, unpaired = find_pairs(maps, ground_truths)
+        return [Image(p.name, p.map, p.ground_truth) for p in pairs], unpaired
+    if isinstance(maps, Mapping) and isinstance(ground_truths, Mapping):
+        if names is not None:
+            raise ValueError("names are for lists of arrays; a dict has them as its keys")
+        return _pair_dicts(maps, ground_truths)
+    kinds = (str, Path, Mapping)
+    if isinstance(maps, kinds) or isinstance(ground_truths, kinds):
+        raise TypeError(
+            "maps and ground_truths must be of one kind, two folders, two dicts or arrays, got "
+            f"{type(maps).__name__} and {type(ground_truths).__name__}"
+        )
+    if isinstance(maps, np.ndarray) and maps.ndim == 2:
+        # One image: the ground truth is its annotators', not a list of images'.
+        return _pair_lists([maps], [ground_truths], names), {}  # type: ignore[list-item]
+    return _pair_lists(maps, ground_truths, names), {}
+
+
+def _pair_dicts(
+    maps: Mapping[str, Array], ground_truths: Mapping[str, Array | Sequence[Array]]
+) -> tuple[list[Image], dict[str, str]]:
+    unpaired = {name: f"{name} has no ground truth" for name in maps if name not in ground_truths}
+    unpaired |= {name: f"{name} has no map" for name in ground_truths if name not in maps}
+    images = [
+        Image(str(name), array, ground_truths[name])
+        for name, array in maps.items()
+        if name in ground_truths
+    ]
+    return images, unpaired
+
+
+def _pair_lists(
+    maps: Array | Sequence[Array],
+    ground_truths: Array | Sequence[Array | Sequence[Array]],
+    names: Sequence[str] | None,
+) -> list[Image]:
+    labels = [str(i) for i in range(len(maps))] if names is None else list(names)
+    if not len(maps) == len(ground_truths) == len(labels):
+        raise DataError(
+            f"maps, ground_truths and names must be as many, got {len(maps)}, "
+            f"{len(ground_truths)} and {len(labels)}"
+        )
+    if len(set(labels)) < len(labels):
+        raise DataError("names must differ; a name stands for one image in the result")
+    return [
+        Image(name, array, truth)
+        for name, array, truth in zip(labels, maps, ground_truths, strict=True)
+    ]
