@@ -5,10 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from knifeedge.metrics.thinning import thin
 from PIL import Image
 from scipy import ndimage
-from shared_data import data_dir
 
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.evaluate import evaluate, score_image
@@ -16,6 +14,8 @@ from knifeedge.metrics.files import read_ground_truths
 from knifeedge.metrics.nms import crispness, suppress
 from knifeedge.metrics.protocols import PROTOCOLS
 from knifeedge.metrics.scores import LeftOut, score
+from knifeedge.metrics.thinning import thin
+from shared_data import data_dir
 
 
 def one_image(seed, shape=(40, 56)):

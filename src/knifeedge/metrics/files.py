@@ -42,7 +42,7 @@ class Pair:
     ground_truth: Path
 
 
-def pair_by_stem(maps: str | Path, ground_truths: str | Path) -> list[Pair]:
+def find_pairs(maps: str | Path, ground_truths: str | Path) -> tuple[list[Pair], dict[str, str]]:
     """Pair the files of two folders by stem, in the order of their names.
 
     Args:
@@ -50,29 +50,9 @@ def pair_by_stem(maps: str | Path, ground_truths: str | Path) -> list[Pair]:
         ground_truths: Folder of ground truths.
 
     Returns:
-        One pair an image. Hidden files and other endings are passed over.
-
-    Raises:
-        DataError: Some file has no partner, or two in one folder share a stem; all are listed.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "a.npy", np.zeros((2, 3)))
-    >>> [pair.name for pair in pair_by_stem(folder, folder)]
-    ['a']
-    """
-    pairs, unpaired = find_pairs(maps, ground_truths)
-    if unpaired:
-        raise DataError(
-            f"{len(unpaired)} name(s) cannot be paired: {'; '.join(unpaired.values())}. A map and"
-            " its ground truth have the same file name up to the ending: add, move or rename files,"
-            " or leave these out with skip_bad (--skip-bad)"
-        )
-    return pairs
-
-
-def find_pairs(maps: str | Path, ground_truths: str | Path) -> tuple[list[Pair], dict[str, str]]:
-    """Pair as `pair_by_stem` does; return the names that cannot be paired, each with the reason.
+        One pair an image, and the names that cannot be paired, each with the reason: no partner,
+        or a name that two files of one folder share. Hidden files and other endings are passed
+        over.
 
     >>> import tempfile
     >>> maps, truths = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())

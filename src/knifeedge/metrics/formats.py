@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from knifeedge.errors import DataError
-from knifeedge.metrics.mat import parse_mat
+from knifeedge.mat import parse_mat
 
 ENDINGS = (".png", ".npy", ".npz", ".mat")
 FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}

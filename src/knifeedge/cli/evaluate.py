@@ -1,36 +1,21 @@
-"""The command line: thin, and importing each verb's machinery only when that verb runs."""
+"""The verb `evaluate`: score a folder of edge maps."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from knifeedge.errors import ConfigError, KnifeEdgeError
+from knifeedge.cli.console import progress_bar
+from knifeedge.errors import ConfigError
 
 if TYPE_CHECKING:
     from knifeedge.metrics.protocols import Protocol
     from knifeedge.metrics.scores import EdgeScores
 
-app = typer.Typer(
-    name="knifeedge",
-    help="Train, score and compare models whose answers are yes or no.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
 
-
-@app.callback()
-def _root() -> None:
-    """Train, score and compare models whose answers are yes or no."""
-
-
-@app.command()
 def evaluate(
     maps: Annotated[Path, typer.Argument(help="Folder of edge maps: PNG, NPY, NPZ or MAT.")],
     ground_truth: Annotated[
@@ -113,7 +98,7 @@ def evaluate(
     for path, folder in ((out, False), (benchmark_files, True), (pictures, True)):
         if path is not None:
             check_target(path, folder=folder)
-    with _progress("scoring") as progress:
+    with progress_bar("scoring") as progress:
         scores = score_folders(
             maps,
             ground_truth,
@@ -127,7 +112,7 @@ def evaluate(
             progress=progress,
         )
     if pictures is not None:
-        with _progress("drawing") as progress:
+        with progress_bar("drawing") as progress:
             write_pictures(pictures, maps, ground_truth, scores, threshold=at, progress=progress)
     if benchmark_files is not None:
         write_benchmark_files(benchmark_files, scores)
@@ -156,21 +141,6 @@ def _protocol(name: str, max_dist: str | None, thin: bool | None, nms: bool | No
         changes["unit"] = "diagonal" if number == max_dist else "pixel"
     given = {key: value for key, value in changes.items() if value is not None}
     return get_protocol(name).replace(**given)
-
-
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), *Progress.get_default_columns()[:2], MofNCompleteColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_scores(scores: EdgeScores, at: float | None) -> None:
@@ -203,15 +173,3 @@ def _print_scores(scores: EdgeScores, at: float | None) -> None:
     Console().print(table)
     for image in scores.left_out:
         print(f"left out: {image.name}: {image.reason}", file=sys.stderr)
-
-
-def main() -> None:
-    """Run the command line; a user's mistake becomes one line on stderr and exit code 1."""
-    try:
-        app()
-    except (KnifeEdgeError, ValueError, OSError) as error:
-        print(f"knifeedge: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("knifeedge: interrupted", file=sys.stderr)
-        sys.exit(130)

@@ -1,0 +1,51 @@
+"""The command line: a thin file a verb, importing its machinery only when it runs."""
+
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from knifeedge.cli import data
+from knifeedge.cli.demo import demo
+from knifeedge.cli.evaluate import evaluate
+from knifeedge.errors import KnifeEdgeError
+
+app = typer.Typer(
+    name="knifeedge",
+    help="Train, score and compare models whose answers are yes or no.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for verb in (demo, evaluate):
+    app.command()(verb)
+app.add_typer(data.app)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake becomes one line on stderr and exit code 1.
+
+    A command line that cannot be understood exits with 2.
+    """
+    try:
+        sys.exit(app(standalone_mode=False))
+    except (KnifeEdgeError, ValueError, OSError) as error:
+        _fail(str(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", 130)
+    except Exception as error:
+        usage: Any = error
+        # Typer's usage errors have no public base class; they tell themselves by this method.
+        if not hasattr(usage, "format_message"):
+            raise
+        if not usage.format_message():  # no verb given: the help is the answer
+            usage.show()
+            sys.exit(2)
+        command = usage.ctx.command_path if usage.ctx else "knifeedge"
+        _fail(f"{usage.format_message()} See: {command} --help", 2)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"knifeedge: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,97 @@
+"""Who trains and who tests: named, versioned lists of images, and seeded ones for own folders.
+
+The paper's section 4.1.2 gives counts: BSDS500 and BRIND 400 / 100, UDED 20 / 7, BIPED2 200 / 50 to
+train and test, and of the training images 300 / 100, 15 / 5 and 150 / 50 to pre-train and validate.
+The lists are in `split_files/`, one a data set, each with a version that grows when it changes.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import numpy as np
+
+from knifeedge.errors import ConfigError
+
+# Of an own folder: 4/5 train and 1/5 tests; of the former 3/4 pre-train, as in the paper.
+TEST_SHARE, VALIDATION_SHARE = 0.2, 0.25
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Names of images for train, pretrain, validation and test; pretrain + validation = train."""
+
+    name: str
+    version: int
+    source: str
+    lists: dict[str, tuple[str, ...]]
+
+    def names(self, split: str) -> tuple[str, ...]:
+        """The images of one split; an unknown one is answered with the known ones."""
+        if split not in self.lists:
+            raise ConfigError(
+                f"{self.name} has no split {split!r}; it has {', '.join(self.lists)} and all"
+            )
+        return self.lists[split]
+
+
+def load_splits(name: str) -> Splits:
+    """Read a split file of the package.
+
+    Args:
+        name: uded, bsds500 or biped2.
+
+    Returns:
+        The lists.
+
+    >>> splits = load_splits("uded")
+    >>> {split: len(names) for split, names in splits.lists.items()}
+    {'train': 20, 'pretrain': 15, 'validation': 5, 'test': 7, 'unused': 3}
+    """
+    text = (resources.files("knifeedge.data") / "split_files" / f"{name}.json").read_text("utf-8")
+    content = json.loads(text)
+    lists = {split: tuple(names) for split, names in content["splits"].items()}
+    return Splits(content["name"], content["version"], content["source"], lists)
+
+
+def seeded_splits(
+    names: Iterable[str],
+    *,
+    seed: int = 0,
+    test_share: float = TEST_SHARE,
+    validation_share: float = VALIDATION_SHARE,
+) -> Splits:
+    """Divide the images of an own folder by a seed, whatever order they are given in.
+
+    Args:
+        names: All images.
+        seed: 0 or more; the same names and seed give the same lists.
+        test_share: Part of all that tests, in [0, 1), rounded to whole images.
+        validation_share: Part of the training images that validates.
+
+    Returns:
+        The lists, each in the order of the names.
+
+    >>> seeded_splits("abcdefghij", seed=1).names("test")
+    ('d', 'j')
+    """
+    for share, what in ((test_share, "test_share"), (validation_share, "validation_share")):
+        if not 0 <= share < 1:
+            raise ValueError(f"{what} must be in [0, 1), got {share}")
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
+    ordered = sorted(names)
+    # The raw stream of a bit generator never changes between versions of NumPy.
+    keys = np.random.Philox(np.random.SeedSequence(seed)).random_raw(len(ordered))
+    mixed = [ordered[i] for i in np.argsort(keys, kind="stable")]
+    train, test = _cut(mixed, test_share)
+    pretrain, validation = _cut(train, validation_share)
+    lists = {"train": train, "pretrain": pretrain, "validation": validation, "test": test}
+    return Splits(f"folder-{seed}", 1, "seeded", {k: tuple(sorted(v)) for k, v in lists.items()})
+
+
+def _cut(names: Sequence[str], share: float) -> tuple[Sequence[str], Sequence[str]]:
+    """All but the last share of them, and that share."""
+    keep = len(names) - round(share * len(names))
+    return names[:keep], names[keep:]
