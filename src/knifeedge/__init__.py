@@ -1,7 +1,8 @@
 """knifeedge: models whose answers are yes or no.
 
 The threshold goes into the loss (`AdjustedLoss`), is found from a validation set (`calibrate`),
-and the decisions are measured by an exact benchmark (`evaluate`, and the module `metrics`).
+and the decisions are measured by an exact benchmark (`evaluate`, and the module `metrics`). Data
+sets are in `data`, networks come from `create_model`.
 
 A name is imported when it is first used, so that the benchmark never waits for torch.
 """
@@ -10,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from knifeedge import metrics as metrics
+    from knifeedge import data as data, metrics as metrics
     from knifeedge.adjuster import (
         adjuster_weight as adjuster_weight,
         bin_distance as bin_distance,
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
         Protocol as Protocol,
         evaluate as evaluate,
     )
+    from knifeedge.models import (
+        create_model as create_model,
+        register_model as register_model,
+    )
 
 _NAMES_IN = {
     "adjuster": (
@@ -108,20 +113,25 @@ _NAMES_IN = {
         "swbce_loss",
         "wbce_loss",
     ),
+    "models": (
+        "create_model",
+        "register_model",
+    ),
     "metrics": (
         "EdgeScores",
         "Protocol",
         "evaluate",
     ),
 }
+_ROOMS = ("data", "metrics")
 _HOME_OF = {name: home for home, names in _NAMES_IN.items() for name in names}
 
-__all__ = sorted([*_HOME_OF, "metrics"])
+__all__ = sorted([*_HOME_OF, *_ROOMS])
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("knifeedge.metrics")
+    if name in _ROOMS:
+        return import_module(f"knifeedge.{name}")
     if name in _HOME_OF:
         return getattr(import_module(f"knifeedge.{_HOME_OF[name]}"), name)
     raise AttributeError(f"knifeedge has no name {name!r}; it has {', '.join(__all__)}")

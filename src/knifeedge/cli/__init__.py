@@ -8,6 +8,7 @@ import typer
 from knifeedge.cli import data
 from knifeedge.cli.demo import demo
 from knifeedge.cli.evaluate import evaluate
+from knifeedge.cli.models import models
 from knifeedge.errors import KnifeEdgeError
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, evaluate):
+for verb in (demo, evaluate, models):
     app.command()(verb)
 app.add_typer(data.app)
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from knifeedge.metrics.heap import NOTHING, Nodes, Numbers, compact, pop, push
 from knifeedge.metrics.kernels import Int, count_bits, inlined, kernel, lowest_bit
 from knifeedge.metrics.thinning import Bits
-from knifeedge.metrics.tiles import Disc, Places, Plane, changes, code_at, index_of
+from knifeedge.metrics.tiles import Disc, Places, Plane, changes, code_at
 
 _PRICE = np.uint64(0)
 _DISTANCE = np.uint64(1)  # from the start of the search
@@ -58,7 +58,7 @@ class _State(NamedTuple):
     records: Numbers  # of the ground-truth pixels, eight numbers each
     codes: Nodes  # of the ground-truth pixels
     places: Numbers  # of the ground-truth pixels in reading order
-    partner: npt.NDArray[np.uint32]  # record matched with each map pixel, or _NOBODY
+    partner: npt.NDArray[np.uint32]  # record of each map pixel's partner, by code; or _NOBODY
     have: Bits  # map pixels, in tiles
     hit: Bits  # matched map pixels, as a bit map (H * words)
     keys: Numbers  # heap of records by distance
@@ -95,7 +95,7 @@ def match_nearest(
         np.zeros(plane.edges * 8, dtype=np.int64),
         np.empty(plane.edges, dtype=np.uint64),
         np.empty(plane.edges, dtype=np.int64),
-        np.full(plane.nears, _NOBODY, dtype=np.uint32),
+        np.full(plane.edge.size * 64, _NOBODY, dtype=np.uint32),
         np.zeros(plane.edge.size, dtype=np.uint64),
         np.zeros(height * words, dtype=np.uint64),
         np.empty(2 * plane.edges + 64, dtype=np.int64),
@@ -116,11 +116,10 @@ def match_nearest(
             place = np.int64(number)
             code = code_at(place, words, plane)
             state.have[code >> _SIX] ^= _ONE << (code & _LAST)
-            at = index_of(code, plane.near, plane.near_rank)
-            if state.partner[at] != _NOBODY:
-                lost[holes] = state.partner[at]
+            if state.partner[code] != _NOBODY:
+                lost[holes] = state.partner[code]
                 state.records[lost[holes] + _PARTNER] = _FREE
-                state.partner[at] = _NOBODY
+                state.partner[code] = _NOBODY
                 _flip(state.hit, place)
                 holes += 1
         # New pixels first: many end at a partner that a removed one left behind.
@@ -227,8 +226,7 @@ def _insert(
         if ends_free:
             grown += 1
         else:
-            dropped = np.uint64(records[np.uint64(end) + _PARTNER])
-            state.partner[index_of(dropped, plane.near, plane.near_rank)] = _NOBODY
+            state.partner[np.uint64(records[np.uint64(end) + _PARTNER])] = _NOBODY
             _flip(state.hit, records[np.uint64(end) + _PLACE])
         _flip(state.hit, start_place)
         while end != _START:
@@ -238,7 +236,7 @@ def _insert(
             if end != _START:
                 pixel = np.uint64(records[np.uint64(end) + _PARTNER])
                 place = records[np.uint64(end) + _PLACE]
-            _pair(edge, pixel, place, records[edge + _STEP], plane, state)
+            _pair(edge, pixel, place, records[edge + _STEP], state)
     return grown
 
 
@@ -271,8 +269,7 @@ def _refill(
                 while word:
                     bit = lowest_bit(word)
                     word &= word - _ONE
-                    before = count_bits(plane.near[there] & ((_ONE << bit) - _ONE))
-                    other = np.uint64(state.partner[np.uint64(plane.near_rank[there]) + before])
+                    other = np.uint64(state.partner[(there << _SIX) | bit])
                     dy = disc.dy[entry] + np.int64(bit >> _THREE)
                     dx = disc.dx[entry] + np.int64(bit & _SEVEN)
                     cost = costs[np.uint64(dy * dy + dx * dx)]
@@ -323,7 +320,7 @@ def _refill(
             end = np.uint64(records[end + _VIA])
         while True:
             next_pixel, next_place = np.uint64(records[end + _PARTNER]), records[end + _PLACE]
-            _pair(end, pixel, place, pixel_cost, plane, state)
+            _pair(end, pixel, place, pixel_cost, state)
             if end == start:
                 break
             pixel, place, pixel_cost = next_pixel, next_place, records[end + _STEP]
@@ -337,10 +334,8 @@ def _flip(bits: Bits, place: Int) -> None:
 
 
 @inlined
-def _pair(
-    edge: np.uint64, pixel: np.uint64, place: Int, cost: Int, plane: Plane, state: _State
-) -> None:
+def _pair(edge: np.uint64, pixel: np.uint64, place: Int, cost: Int, state: _State) -> None:
     state.records[edge + _PARTNER] = np.int64(pixel)
     state.records[edge + _PLACE] = place
     state.records[edge + _COST] = cost
-    state.partner[index_of(pixel, plane.near, plane.near_rank)] = np.uint32(edge)
+    state.partner[pixel] = np.uint32(edge)

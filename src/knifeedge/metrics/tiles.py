@@ -40,9 +40,7 @@ class Plane(NamedTuple):
     across: int  # tiles in a row
     edge: Bits  # ground-truth pixels
     edge_rank: npt.NDArray[np.uint32]  # how many lie in the tiles before
-    near: Bits  # pixels within reach of one
-    near_rank: npt.NDArray[np.uint32]
-    near_rows: Bits  # the same as a bit map (H, words)
+    near: Bits  # pixels within reach of one, as a bit map (H, words)
     edges: Int
     nears: Int
 
@@ -67,9 +65,9 @@ def changes(maps: Bits, k: int, plane: Plane, added: Places, removed: Places) ->
     for y in range(height):
         for w in range(words):
             word = maps[k, y, w]
-            changed = word & plane.near_rows[y, w]
+            changed = word & plane.near[y, w]
             if k:
-                changed = (word ^ maps[k - 1, y, w]) & plane.near_rows[y, w]
+                changed = (word ^ maps[k - 1, y, w]) & plane.near[y, w]
             while changed:
                 bit = lowest_bit(changed)
                 changed &= changed - _ONE
@@ -89,14 +87,6 @@ def code_at(place: Int, words: int, plane: Plane) -> np.uint64:
     y, x = place // (words * 64), place % (words * 64)
     tile = ((y >> 3) + plane.border) * plane.across + plane.border + (x >> 3)
     return np.uint64((tile << 6) | ((y & 7) << 3) | (x & 7))
-
-
-@inlined
-def index_of(code: np.uint64, bits: Bits, rank: npt.NDArray[np.uint32]) -> np.uint64:
-    """Number of a set's pixel: its rank in the order of codes."""
-    tile = code >> _SIX
-    before = bits[tile] & ((_ONE << (code & _LAST)) - _ONE)
-    return np.uint64(rank[tile]) + count_bits(before)
 
 
 @kernel
@@ -130,8 +120,7 @@ def _survey(ground_truth: Bits, border: int, across: int, disc: Disc) -> Plane:
     height, words = ground_truth.shape
     tiles = across * ((height + 7) // 8 + 2 * border)
     edge = np.zeros(tiles, dtype=np.uint64)
-    near = np.zeros(tiles, dtype=np.uint64)
-    near_rows = np.zeros((height, words), dtype=np.uint64)
+    in_reach = np.zeros(tiles, dtype=np.uint64)
     for y in range(height):
         for w in range(words):
             word = ground_truth[y, w]
@@ -142,19 +131,20 @@ def _survey(ground_truth: Bits, border: int, across: int, disc: Disc) -> Plane:
                 spot = np.uint64(((y & 7) << 3) | (x & 7))
                 edge[tile] |= _ONE << spot
                 for entry in range(disc.first[spot], disc.first[spot + _ONE]):
-                    near[tile + disc.step[entry]] |= disc.mask[entry]
+                    in_reach[tile + disc.step[entry]] |= disc.mask[entry]
+    near = np.zeros((height, words), dtype=np.uint64)
+    nears = np.int64(0)
     for y in range(height):
+        shift = np.uint64(8 * (y & 7))
         for w in range(words):
             tile = np.uint64(((y >> 3) + border) * across + border + 8 * w)
-            shift = np.uint64(8 * (y & 7))
             for part in range(np.uint64(8)):
-                byte = (near[tile + part] >> shift) & np.uint64(255)
-                near_rows[y, w] |= byte << (np.uint64(8) * part)
+                byte = (in_reach[tile + part] >> shift) & np.uint64(255)
+                near[y, w] |= byte << (np.uint64(8) * part)
+            nears += np.int64(count_bits(near[y, w]))
     edge_rank = np.empty(tiles, dtype=np.uint32)
-    near_rank = np.empty(tiles, dtype=np.uint32)
-    edges, nears = np.int64(0), np.int64(0)
+    edges = np.int64(0)
     for n in range(tiles):
-        edge_rank[n], near_rank[n] = edges, nears
+        edge_rank[n] = edges
         edges += np.int64(count_bits(edge[n]))
-        nears += np.int64(count_bits(near[n]))
-    return Plane(border, across, edge, edge_rank, near, near_rank, near_rows, edges, nears)
+    return Plane(border, across, edge, edge_rank, near, edges, nears)

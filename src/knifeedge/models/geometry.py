@@ -1,0 +1,131 @@
+"""Where a feature sits in the image: input checks, and upsampling that does not shift.
+
+Two kinds of downsampling are in use, and each needs its own way back up by a factor s:
+
+    centred    2x2 pooling: feature i covers pixels s i .. s i + s - 1, its centre is s i + (s-1)/2
+    cornered   3x3 windows with stride 2, padding 1: feature i sits on pixel s i
+
+Sizes round up on the way down (ceil), so the way up gives at least the image's size, aligned with
+its first row and column; the surplus at the end is cut off by the caller. Scaling to the image's
+size instead would stretch the map, that is shift it, wherever the size is not divisible.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Smaller images are continued to this size: the deepest features are then at least 2 x 2, enough
+# for every pooling and for the batch statistics of a single image.
+SMALLEST_SIDE = 32
+
+
+def check_images(images: Tensor) -> None:
+    """Refuse anything but a non-empty float batch (N, 3, H, W).
+
+    >>> check_images(torch.zeros(1, 3, 8, 8))
+    >>> check_images(torch.zeros(8, 8, 3))
+    Traceback (most recent call last):
+    ...
+    ValueError: images must be (N, 3, H, W), got (8, 8, 3); one image is images.unsqueeze(0)
+    """
+    shape = tuple(images.shape)
+    if images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"images must be (N, 3, H, W), got {shape}; one image is images.unsqueeze(0)"
+        )
+    if 0 in shape:
+        raise ValueError(f"images must not be empty, got {shape}")
+    if not images.is_floating_point():
+        raise ValueError(
+            f"images must be floating point, got {images.dtype}; scale to [0,1] and normalise first"
+        )
+
+
+def grow(images: Tensor, side: int = SMALLEST_SIDE) -> Tensor:
+    """Continue images below `side` pixels by their last row and column.
+
+    >>> grow(torch.zeros(1, 3, 40, 5)).shape
+    torch.Size([1, 3, 40, 32])
+    """
+    height, width = images.shape[-2:]
+    if height >= side and width >= side:
+        return images
+    missing = (0, max(side - width, 0), 0, max(side - height, 0))
+    return F.pad(images, missing, mode="replicate")
+
+
+def upsample_centred(x: Tensor, factor: int) -> Tensor:
+    """Bilinear upsampling of centred features: (h, w) to (factor h, factor w).
+
+    >>> x = torch.tensor([0.5, 2.5, 4.5]).expand(1, 1, 3, 3)      # centres of 2-pixel windows
+    >>> upsample_centred(x, 2)[0, 0, 0]
+    tensor([0.5000, 1.0000, 2.0000, 3.0000, 4.0000, 4.5000])
+    """
+    if factor == 1:
+        return x
+    return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=False)
+
+
+def upsample_cornered(x: Tensor, factor: int) -> Tensor:
+    """Bilinear upsampling of cornered features: (h, w) to (factor h + 1, factor w + 1).
+
+    >>> x = torch.tensor([0.0, 2.0, 4.0]).expand(1, 1, 3, 3)
+    >>> upsample_cornered(x, 2)[0, 0, 0]
+    tensor([0., 1., 2., 3., 4., 4., 4.])
+    """
+    # Between the corner features of (h, w) lie exactly factor (h - 1) steps, so with the last row
+    # and column repeated once align_corners=True has the exact scale.
+    x = F.pad(x, (0, 1, 0, 1), mode="replicate")
+    size = [factor * (n - 1) + 1 for n in x.shape[-2:]]
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=True)
+
+
+def double_cornered(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Bicubic upsampling of cornered features by two, to (N, C, *size).
+
+    Upsampling is linear along each axis, so it is two products with a small matrix. On a GPU that
+    is many times faster than the interpolation of PyTorch, whose backward pass adds atomically,
+    and it is deterministic. The taps are exact in bfloat16.
+
+    Args:
+        x: (N, C, h, w).
+        size: height and width, each twice that of `x` or one less.
+
+    Returns:
+        In channels-last layout.
+
+    >>> x = torch.tensor([0.0, 2.0, 4.0, 6.0]).expand(1, 1, 4, 4)
+    >>> double_cornered(x, (8, 8))[0, 0, 0]
+    tensor([0.0000, 0.8125, 2.0000, 3.0000, 4.0000, 5.1875, 6.0000, 6.1875])
+    """
+    height, width = size
+    x = x.movedim(1, -1)
+    x = _doubling(x.shape[2], width, x) @ x
+    n, h, _, channels = x.shape
+    x = _doubling(h, height, x) @ x.reshape(n, h, width * channels)
+    return x.reshape(n, height, width, channels).movedim(-1, 1)
+
+
+def bilinear_kernel(factor: int) -> Tensor:
+    """The (2 factor, 2 factor) kernel with which a transposed convolution upsamples bilinearly.
+
+    >>> bilinear_kernel(1)
+    tensor([[0.2500, 0.2500],
+            [0.2500, 0.2500]])
+    """
+    line = 1 - (torch.arange(2 * factor) - (factor - 0.5)).abs() / factor
+    return torch.outer(line, line)
+
+
+def _doubling(n: int, size: int, like: Tensor) -> Tensor:
+    """The (size, n) matrix of bicubic upsampling by two, continued at the ends."""
+    # Written on the device from ranges alone: a copy from the host would make a GPU wait.
+    place = torch.arange(size, device=like.device)[:, None]
+    offset = torch.arange(-1, 3, device=like.device)
+    between = torch.where((offset == 0) | (offset == 1), 19 / 32, -3 / 32)
+    taps = torch.where(place % 2 == 1, between, (offset == 0).to(between.dtype))
+    sources = (place // 2 + offset).clamp(0, n - 1)
+    hits = sources[..., None] == torch.arange(n, device=like.device)
+    return (taps[..., None] * hits).sum(dim=1).to(like.dtype)
