@@ -56,8 +56,8 @@ class _PlainMetric:
             setattr(self, name, [])
 
     def compute(self) -> dict[str, Tensor]:
-        """Overridden by `EdgeMetric`."""
-        raise NotImplementedError
+        """Said by the subclass."""
+        raise TypeError(f"{type(self).__name__} must define compute()")
 
     @contextlib.contextmanager
     def sync_context(self) -> Iterator[None]:
