@@ -40,11 +40,12 @@ def match_counts(prob, truths: Sequence, radius_squared, *, thinned=True, thresh
 def match(pred, truth, radius_squared):
     """Pixels of `pred` in a maximum matching."""
     pixels, edges, first, second, _ = _pairs(pred, truth, radius_squared)
-    graph = csr_array((np.ones(first.size), (first, second)), shape=(len(pixels), len(edges)))
     hit = np.zeros_like(pred)
     if first.size:
-        chosen = maximum_bipartite_matching(graph, perm_type="column") >= 0
-        hit[tuple(pixels[chosen].T)] = True
+        # Ground-truth pixels as rows: the other way round, scipy can take five times as long.
+        graph = csr_array((np.ones(first.size), (second, first)), shape=(len(edges), len(pixels)))
+        partners = maximum_bipartite_matching(graph, perm_type="column")
+        hit[tuple(pixels[partners[partners >= 0]].T)] = True
     return hit
 
 

@@ -22,7 +22,7 @@ from knifeedge.models import create_model
 
 Map = npt.NDArray[np.float32]
 
-SCENES, SIZE, CROP, EPOCHS = 32, 192, 128, 8
+SCENES, SIZE, CROP, EPOCHS = 32, 192, 128, 5
 PROTOCOL = "one-pixel"  # a scene is small: a share of its diagonal would be less than that
 LOSSES: dict[str, Callable[[], nn.Module]] = {
     "WBCE": WBCELoss,

@@ -31,5 +31,7 @@ def demo(
         table.add_row(row.loss, *numbers)
     Console().print(table)
     print("The threshold is calibrated on validation scenes, the scores are of test scenes.")
-    print("One seed proves nothing: other seeds move these numbers as much as the loss does.")
+    print(
+        "One run with one seed does not tell which loss is better; the demonstration shows the way."
+    )
     print(f"image, label and maps: {folder / 'demo.png'}")
