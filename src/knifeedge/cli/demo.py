@@ -32,6 +32,6 @@ def demo(
     Console().print(table)
     print("The threshold is calibrated on validation scenes, the scores are of test scenes.")
     print(
-        "One run with one seed does not tell which loss is better; the demonstration shows the way."
+        "One run with one seed does not tell which loss is better; it shows the way."
     )
     print(f"image, label and maps: {folder / 'demo.png'}")
