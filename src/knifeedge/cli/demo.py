@@ -31,7 +31,5 @@ def demo(
         table.add_row(row.loss, *numbers)
     Console().print(table)
     print("The threshold is calibrated on validation scenes, the scores are of test scenes.")
-    print(
-        "One run with one seed does not tell which loss is better; it shows the way."
-    )
+    print("One run with one seed does not tell which loss is better; it shows the way.")
     print(f"image, label and maps: {folder / 'demo.png'}")
