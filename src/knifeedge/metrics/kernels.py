@@ -3,6 +3,9 @@
 A kernel is a plain function of arrays that only loops; numba compiles it at its first call and
 keeps the machine code beside the source, or in the user's cache folder, for later processes.
 Only where that cache has nothing does a first call take seconds, and then it says so.
+
+For whoever changes a kernel: numba compiles again if the file of the kernel that is called has
+changed, not if a file that this one imports has. Delete __pycache__/*.nbi then.
 """
 
 import logging
