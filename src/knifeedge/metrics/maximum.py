@@ -39,7 +39,7 @@ _NOBODY = np.uint64(2**32 - 1)
 class _State(NamedTuple):
     """The matching, and the working memory of a search."""
 
-    partner_of_map: Codes
+    partner_of_map: Codes  # by code, as `via`
     partner_of_edge: Codes
     idle: Bits  # unmatched map pixels
     rivals: Bits  # map pixels matched with a contested one
@@ -125,14 +125,13 @@ def _replace(lost: Codes, plane: Plane, disc: Disc, state: _State) -> int:
                 _flip(state.idle, pixel)
                 _flip(state.rivals, pixel)
                 while True:
-                    at = edge
-                    displaced = np.uint64(state.partner_of_edge[at])
-                    state.partner_of_edge[at] = pixel
+                    displaced = np.uint64(state.partner_of_edge[edge])
+                    state.partner_of_edge[edge] = pixel
                     state.partner_of_map[pixel] = edge
                     if edge == start:
                         break
                     pixel = displaced
-                    edge = np.uint64(state.via[at])
+                    edge = np.uint64(state.via[edge])
                 break
             for entry in range(disc.first[spot], disc.first[spot + _ONE]):
                 there = tile + disc.step[entry]
@@ -141,9 +140,8 @@ def _replace(lost: Codes, plane: Plane, disc: Disc, state: _State) -> int:
                 while word:
                     pixel = (there << _SIX) | lowest_bit(word)
                     word &= word - _ONE
-                    other = state.partner_of_map[pixel]
-                    at = np.uint64(other)
-                    state.via[at] = edge
+                    other = np.uint64(state.partner_of_map[pixel])
+                    state.via[other] = edge
                     state.stack[depth], state.seen[count] = other, pixel
                     depth += 1
                     count += 1
@@ -156,8 +154,7 @@ def _replace(lost: Codes, plane: Plane, disc: Disc, state: _State) -> int:
             if found:
                 _flip(state.rivals, pixel)
             else:
-                at = pixel
-                _flip(state.calm, np.uint64(state.partner_of_map[at]))
+                _flip(state.calm, np.uint64(state.partner_of_map[pixel]))
         if not found:
             _flip(state.calm, start)
             _flip(state.free, start)
@@ -193,8 +190,7 @@ def _place(new: Codes, plane: Plane, disc: Disc, state: _State) -> int:
                     edge = np.uint64(state.via[target])
                     pixel = code
                     if edge != _NOBODY:
-                        at = edge
-                        pixel = np.uint64(state.partner_of_edge[at])
+                        pixel = np.uint64(state.partner_of_edge[edge])
                 break
             for entry in range(disc.first[spot], disc.first[spot + _ONE]):
                 there = tile + disc.step[entry]
@@ -217,8 +213,7 @@ def _place(new: Codes, plane: Plane, disc: Disc, state: _State) -> int:
             if found:
                 _flip(state.calm, target)
             else:
-                at = target
-                _flip(state.rivals, np.uint64(state.partner_of_edge[at]))
+                _flip(state.rivals, np.uint64(state.partner_of_edge[target]))
         if found:
             matched += 1
         else:
