@@ -2,7 +2,8 @@
 
 The threshold goes into the loss (`AdjustedLoss`), is found from a validation set (`calibrate`),
 and the decisions are measured by an exact benchmark (`evaluate`, and the module `metrics`). Data
-sets are in `data`, networks come from `create_model`.
+sets are in `data`, networks come from `create_model`, are trained by `train` or by the paper's
+three steps, `run_protocol`, and used by `predict`.
 
 A name is imported when it is first used, so that the benchmark never waits for torch.
 """
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from knifeedge.calibration import (
         Calibration as Calibration,
         calibrate as calibrate,
+        calibrate_pixels as calibrate_pixels,
+    )
+    from knifeedge.config import (
+        DataConfig as DataConfig,
+        ModelConfig as ModelConfig,
+        ProtocolConfig as ProtocolConfig,
+        TrainConfig as TrainConfig,
     )
     from knifeedge.distance import (
         DistanceWeight as DistanceWeight,
@@ -34,6 +42,13 @@ if TYPE_CHECKING:
     )
     from knifeedge.edge_metric import (
         EdgeMetric as EdgeMetric,
+    )
+    from knifeedge.engine import (
+        Callback as Callback,
+        Run as Run,
+        load_model as load_model,
+        predict as predict,
+        train as train,
     )
     from knifeedge.errors import (
         CheckpointError as CheckpointError,
@@ -67,6 +82,10 @@ if TYPE_CHECKING:
         create_model as create_model,
         register_model as register_model,
     )
+    from knifeedge.protocol import (
+        ProtocolResult as ProtocolResult,
+        run_protocol as run_protocol,
+    )
 
 _NAMES_IN = {
     "adjuster": (
@@ -80,6 +99,13 @@ _NAMES_IN = {
     "calibration": (
         "Calibration",
         "calibrate",
+        "calibrate_pixels",
+    ),
+    "config": (
+        "DataConfig",
+        "ModelConfig",
+        "ProtocolConfig",
+        "TrainConfig",
     ),
     "distance": (
         "DistanceWeight",
@@ -90,6 +116,13 @@ _NAMES_IN = {
         "power_weight",
     ),
     "edge_metric": ("EdgeMetric",),
+    "engine": (
+        "Callback",
+        "Run",
+        "load_model",
+        "predict",
+        "train",
+    ),
     "errors": (
         "CheckpointError",
         "ConfigError",
@@ -121,6 +154,10 @@ _NAMES_IN = {
         "EdgeScores",
         "Protocol",
         "evaluate",
+    ),
+    "protocol": (
+        "ProtocolResult",
+        "run_protocol",
     ),
 }
 _ROOMS = ("data", "metrics")

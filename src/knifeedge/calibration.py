@@ -6,6 +6,7 @@ them comes out wrong for others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,24 @@ class Calibration:
         score: F of the summed counts there.
         curve: F at all 99 thresholds.
         protocol: What F was measured by, in full.
+        beta: How many times as much recall weighs as precision.
     """
 
     threshold: float
     score: float
     curve: npt.NDArray[np.float64]
     protocol: Protocol
+    beta: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "threshold": self.threshold,
+            "score": self.score,
+            "beta": self.beta,
+            "protocol": self.protocol.to_dict(),
+            "curve": self.curve.tolist(),
+        }
 
 
 def calibrate(
@@ -51,8 +64,7 @@ def calibrate(
     binary map, the middle one is taken (of two, the lower): it is the farthest from both ends,
     beyond which F falls.
 
-    For decisions where a near miss is a miss, such as masks, match each pixel with itself:
-    `protocol=PROTOCOLS["one-pixel"].replace(max_dist=0.0, thin=False)`.
+    For decisions where a near miss is a miss, such as masks, see `calibrate_pixels`.
 
     Args:
         maps: As for `evaluate`: arrays, lists or dicts of arrays, or a folder.
@@ -77,15 +89,58 @@ def calibrate(
             "every map has the same value at all of its pixels, so that no threshold tells them "
             "apart; check the model, or that these are its outputs"
         )
-    curve = scores.curves.f
-    best = np.flatnonzero(curve == curve.max())
+    return _best(scores.curves.f, scores.protocol)
+
+
+def calibrate_pixels(
+    maps: Iterable[npt.NDArray[Any]], labels: Iterable[npt.NDArray[Any]], *, beta: float = 1.0
+) -> Calibration:
+    """Find the threshold with the greatest F-beta when each pixel is judged by itself.
+
+    One pass over the pixels, without matching: for masks, tables and anything where a near miss is
+    a miss, or where `calibrate` would take too long. For thin edges it is not the same question.
+
+    Args:
+        maps: Probabilities in [0,1], arrays of any shape; read one by one.
+        labels: Booleans of the same shapes.
+        beta: How many times as much recall weighs as precision.
+
+    Returns:
+        The threshold, its F-beta, and the whole curve; ties as in `calibrate`.
+
+    >>> calibrate_pixels([np.array([0.1, 0.4, 0.6, 0.9])], [np.array([0, 0, 1, 1])]).threshold
+    0.5
+    """
+    if not 0 < beta < float("inf"):
+        raise ValueError(f"beta must be > 0 and finite, got {beta}")
+    # How many pixels reach how many of the thresholds, apart for positives and negatives.
+    reach = np.zeros((2, len(THRESHOLDS) + 1), dtype=np.int64)
+    for prob, label in zip(maps, labels, strict=True):
+        prob, label = np.asarray(prob), np.asarray(label).astype(bool)
+        if prob.shape != label.shape or not (prob.min() >= 0 and prob.max() <= 1):
+            raise DataError(
+                f"maps must be in [0,1] and of their labels' shapes, got {prob.shape} in"
+                f" {prob.min():g} .. {prob.max():g} for {label.shape}"
+            )
+        level = np.searchsorted(THRESHOLDS.astype(prob.dtype), prob.ravel(), side="right")
+        for kind, of_kind in enumerate((~label.ravel(), label.ravel())):
+            reach[kind] += np.bincount(level[of_kind], minlength=reach.shape[1])
+    false_alarms, hits = (row[::-1].cumsum()[::-1][1:] for row in reach)
+    squared = beta**2
+    curve = (1 + squared) * hits / np.maximum(hits + false_alarms + squared * reach[1].sum(), 1)
+    return _best(curve, Protocol("pixel", max_dist=0.0, unit="pixel", thin=False), beta)
+
+
+def _best(curve: npt.NDArray[np.float64], protocol: Protocol, beta: float = 1.0) -> Calibration:
+    """The middle of the thresholds with the greatest F; of two the lower."""
     if curve.max() == 0:
         raise DataError(
             "no threshold matches a single edge, so that none is better than another; check that "
             "the ground truths hold edges and belong to these maps"
         )
+    best = np.flatnonzero(curve == curve.max())
     middle = best[(len(best) - 1) // 2]
-    return Calibration(float(THRESHOLDS[middle]), float(curve[middle]), curve, scores.protocol)
+    return Calibration(float(THRESHOLDS[middle]), float(curve[middle]), curve, protocol, beta)
 
 
 def _all_constant(maps: Maps, ground_truths: GroundTruths, scores: EdgeScores, names: Any) -> bool:

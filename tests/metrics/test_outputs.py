@@ -1,19 +1,14 @@
 """Files of scores: that they parse back to the same scores, and are whole or absent."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from knifeedge.errors import DataError
-from knifeedge.metrics import outputs
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.outputs import (
-    check_target,
     scores_json,
-    write_atomically,
     write_benchmark_files,
     write_scores,
 )
@@ -120,70 +115,3 @@ def test_names_that_would_lead_elsewhere_are_refused(tmp_path: Path, name: str) 
     with pytest.raises(ValueError, match="must do as a file name"):
         write_benchmark_files(folder, some_scores(2, names=["good", name]))
     assert not folder.exists()
-
-
-def test_an_earlier_file_stays_whole_when_writing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "scores.json"
-    path.write_bytes(b"earlier")
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(outputs.os, "fsync", full)
-    with pytest.raises(DataError, match=r"scores\.json cannot be written: No space left"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"earlier"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_interrupt_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(outputs.os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "a", b"new")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_data_is_on_disk_before_the_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-    sync, rename = os.fsync, Path.replace
-    monkeypatch.setattr(outputs.os, "fsync", lambda fd: (steps.append("sync"), sync(fd)))
-    monkeypatch.setattr(Path, "replace", lambda a, b: (steps.append("rename"), rename(a, b)))
-    write_atomically(tmp_path / "a", b"new")
-    assert steps == ["sync", "rename"]
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
-def test_a_file_where_a_folder_is_needed(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match="cannot be written"):
-        write_atomically(tmp_path / "file" / "scores.json", b"")
-
-
-def test_places_are_checked_before_the_work(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    check_target(tmp_path / "new" / "scores.json")
-    check_target(tmp_path / "file")
-    check_target(tmp_path, folder=True)
-    check_target(tmp_path / "new" / "folder", folder=True)
-    assert not (tmp_path / "new").exists()
-    with pytest.raises(DataError, match=r"is a folder; name a file in it, such as .*scores\.json"):
-        check_target(tmp_path)
-    with pytest.raises(DataError, match="is a file; name a folder"):
-        check_target(tmp_path / "file", folder=True)
-    with pytest.raises(DataError, match="is no folder that may be written to"):
-        check_target(tmp_path / "file" / "scores.json")
-
-
-def test_a_folder_without_write_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs.os, "access", lambda *_: False)
-    with pytest.raises(DataError, match="may be written to"):
-        check_target(tmp_path / "scores.json")

@@ -1,14 +1,19 @@
 """The command line: a thin file a verb, importing its machinery only when it runs."""
 
+import signal
 import sys
 from typing import Any, NoReturn
 
 import typer
 
 from knifeedge.cli import data
+from knifeedge.cli.calibrate import calibrate
 from knifeedge.cli.demo import demo
 from knifeedge.cli.evaluate import evaluate
 from knifeedge.cli.models import models
+from knifeedge.cli.predict import predict
+from knifeedge.cli.protocol import protocol
+from knifeedge.cli.train import train
 from knifeedge.errors import KnifeEdgeError
 
 app = typer.Typer(
@@ -19,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, evaluate, models):
+for verb in (demo, train, predict, evaluate, calibrate, protocol, models):
     app.command()(verb)
 app.add_typer(data.app)
 
@@ -33,8 +38,8 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except (KnifeEdgeError, ValueError, OSError) as error:
         _fail(str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        _fail(str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))
     except Exception as error:
         usage: Any = error
         # Typer's usage errors have no public base class; they tell themselves by this method.

@@ -1,5 +1,7 @@
 """What the verbs share on the terminal."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,3 +19,13 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show warnings as single lines on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        print(f"knifeedge: warning: {warning.message}", file=sys.stderr)

@@ -83,10 +83,10 @@ def evaluate(
 
     Example: [bold]knifeedge evaluate maps/ truths/ --protocol bsds --out scores.json[/bold]
     """
+    from knifeedge.disk import check_target
     from knifeedge.metrics.evaluate import evaluate as score_folders
     from knifeedge.metrics.kernels import on_compile
     from knifeedge.metrics.outputs import (
-        check_target,
         scores_json,
         write_benchmark_files,
         write_scores,

@@ -81,6 +81,7 @@ class CropPool:
         self._edges = self._store([piece.edges for piece in pieces]) if soft else None
         masks = [_mask(piece) for piece in pieces] if dataset.has_mask else None
         self._masks = None if masks is None else self._store(masks)
+        self.has_edges = any(bool(piece.label.any()) for piece in pieces)
         self._starts = np.cumsum([0, *(piece.label.size for piece in pieces[:-1])])
         side = torch.arange(crop, device=self.device)
         self._rows, self._columns = side.view(1, crop, 1), side.view(1, 1, crop)

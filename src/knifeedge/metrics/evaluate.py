@@ -88,7 +88,7 @@ def evaluate(
             scoring = skip_bad or not (bad or any(result.error for result in results))
             yield joblib.delayed(_process)(image, reader, chosen, scoring)
 
-    with _workers(jobs, cluster):
+    with workers(jobs, cluster):
         for result in joblib.Parallel(return_as="generator")(tasks()):
             results.append(result)
             if progress is not None:
@@ -164,7 +164,7 @@ def _process(image: Image, reader: Reader, protocol: Protocol, scoring: bool) ->
 
 
 @contextlib.contextmanager
-def _workers(jobs: int | None, cluster: str | None) -> Iterator[None]:
+def workers(jobs: int | None, cluster: str | None) -> Iterator[None]:
     """Where joblib runs what follows: this process's threads, or a Dask cluster."""
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}; leave it out to use all cores")

@@ -13,17 +13,14 @@ files are columns of numbers, 10 characters wide, with 6 significant digits:
 Scripts that plot from such a folder go on working.
 """
 
-import contextlib
 import json
-import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from knifeedge.errors import DataError
+from knifeedge.disk import write_atomically
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.curves import precision_recall_f
 from knifeedge.metrics.scores import EdgeScores
@@ -104,51 +101,6 @@ def write_benchmark_files(folder: str | Path, scores: EdgeScores) -> None:
         texts[f"{file_name(name)}_ev1.txt"] = _columns(rows)
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: beside its place, to the disk, then renamed.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "new" / "a.txt"
-    >>> write_atomically(path, b"text")
-    >>> path.read_bytes()
-    b'text'
-    """
-    # In the same folder: a rename across file systems would be a copy.
-    beside = path.with_name(f".knifeedge-{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-
-
-def check_target(path: Path, *, folder: bool = False) -> None:
-    """Refuse a place that cannot be written to, before long work and without touching the disk.
-
-    Args:
-        path: A file to be written, or a folder to write into; either may be new.
-        folder: Whether it is a folder.
-
-    >>> check_target(Path("scores.json"))
-    """
-    if path.is_dir() and not folder:
-        raise DataError(f"{path} is a folder; name a file in it, such as {path / 'scores.json'}")
-    if folder and path.exists() and not path.is_dir():
-        raise DataError(f"{path} is a file; name a folder")
-    into = path if folder else path.parent
-    while not into.exists() and into != into.parent:
-        into = into.parent
-    if not into.is_dir() or not os.access(into, os.W_OK | os.X_OK):
-        raise DataError(f"{path} cannot be written: {into} is no folder that may be written to")
 
 
 def file_name(name: str) -> str:

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from knifeedge.disk import write_atomically
 from knifeedge.metrics.counts import check_map
 from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair
 from knifeedge.metrics.matching import match, tolerance_squared
 from knifeedge.metrics.nms import suppress
-from knifeedge.metrics.outputs import file_name, write_atomically
+from knifeedge.metrics.outputs import file_name
 from knifeedge.metrics.protocols import Protocol, get_protocol
 from knifeedge.metrics.scores import EdgeScores
 from knifeedge.metrics.thinning import thin

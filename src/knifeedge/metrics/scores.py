@@ -113,7 +113,7 @@ class EdgeScores:
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values; `EdgeScores.from_dict` gives the same object back."""
         return {
-            **{name: getattr(self, name) for name in _NUMBERS},
+            **{name: getattr(self, name) for name in NUMBERS},
             "protocol": self.protocol.to_dict(),
             "options": dict(self.options),
             "left_out": [item._asdict() for item in self.left_out],
@@ -144,7 +144,7 @@ class EdgeScores:
             raise DataError(f"this is no record of scores ({error!r})") from error
 
 
-_NUMBERS = (
+NUMBERS = (
     "ods",
     "threshold",
     "precision",

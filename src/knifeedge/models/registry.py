@@ -4,7 +4,8 @@ import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from pathlib import Path
+from typing import Any, TypeVar, get_args, overload
 
 from torch import nn
 
@@ -25,6 +26,12 @@ class ModelEntry:
     def options(self) -> list[str]:
         """The names of the options its factory takes."""
         return list(inspect.signature(self.factory).parameters)
+
+    @property
+    def weight_options(self) -> list[str]:
+        """Those of them that name a weights file to start from."""
+        parameters = inspect.signature(self.factory).parameters.values()
+        return [p.name for p in parameters if Path in get_args(p.annotation)]
 
 
 _ENTRIES: dict[str, ModelEntry] = {}

@@ -46,7 +46,18 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     ...
     knifeedge.errors.CheckpointError: there is no weights file nowhere.pth
     """
-    state, own = read_weights(path), model.state_dict()
+    fit(model, read_weights(path), path)
+
+
+def fit(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> None:
+    """Load a state dict that was read from `path` into a model that it must fit exactly.
+
+    >>> fit(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, "a.pth")
+    Traceback (most recent call last):
+    ...
+    knifeedge.errors.CheckpointError: a.pth does not fit Linear: bias is missing; ...
+    """
+    own = model.state_dict()
     problems = misfits(state, own) + [f"{name} is unknown" for name in state if name not in own]
     if problems:
         raise CheckpointError(

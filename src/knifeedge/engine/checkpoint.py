@@ -1,0 +1,237 @@
+"""Weights and checkpoints on disk: safetensors, with all else as JSON in the file's metadata.
+
+`model.safetensors` holds a trained network, how to build it, what it was trained on, and the
+threshold to cut its maps at. `last.ckpt`, of the same format, holds in addition what a training
+needs to go on: the optimiser's state, the step, and the losses of the epoch under way. Nothing is
+ever unpickled.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from knifeedge.config import ModelConfig, TrainConfig, from_mapping, to_mapping
+from knifeedge.disk import write_atomically
+from knifeedge.errors import CheckpointError, DataError, KnifeEdgeError
+from knifeedge.models.registry import create_model, model_entry
+from knifeedge.models.weights import fit, load_into
+
+FORMAT = "1"
+WEIGHTS, CHECKPOINT = "model.safetensors", "last.ckpt"
+
+_KEY = "knifeedge"  # the one entry of the metadata: JSON
+_MODEL, _OPTIMISER, _LOSSES = "model.", "optimiser.", "losses"
+
+
+@dataclass(frozen=True)
+class WeightsInfo:
+    """What a weights file says of itself.
+
+    Args:
+        model: The network.
+        threshold: Where to cut its maps; None if none was calibrated.
+        calibration: How the threshold was found.
+        training: The configuration of its training.
+        trained_on: Names of the images.
+    """
+
+    model: ModelConfig
+    threshold: float | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    trained_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training has come.
+
+    Args:
+        step: Steps done.
+        seconds: Time it took.
+        losses: Of the steps of the epoch under way.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    losses: tuple[float, ...] = ()
+
+
+def save_model(path: Path, network: nn.Module, info: WeightsInfo) -> None:
+    """Write weights and what is known of them."""
+    _write(path, dict(network.state_dict()), {"kind": "weights", "info": to_mapping(info)})
+
+
+def load_model(
+    path: str | Path, *, model: str | None = None, device: torch.device | str = "cpu"
+) -> tuple[nn.Module, WeightsInfo]:
+    """Build the network of a weights file, in evaluation mode.
+
+    Args:
+        path: A run's folder, its model.safetensors, or a plain state dict (.safetensors or .pth).
+        model: Name of the network, for a plain state dict.
+        device: Where it goes.
+
+    Returns:
+        The network and what the file says of it.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, of another version or of another network.
+
+    >>> load_model("nowhere")
+    Traceback (most recent call last):
+    knifeedge.errors.CheckpointError: there is no weights file nowhere; ...
+    """
+    path = weights_path(path)
+    if model is not None and (path.suffix != ".safetensors" or not is_ours(path)):
+        network = create_model(model)
+        load_into(network, path)
+        return network.to(device).eval(), WeightsInfo(ModelConfig(model))
+    state, info = _read_weights(path)
+    if model is not None and model != info.model.name:
+        raise CheckpointError(f"{path} holds weights of {info.model.name}, not of {model}")
+    network = build(info.model)
+    fit(network, state, path)
+    return network.to(device).eval(), info
+
+
+def build(model: ModelConfig) -> nn.Module:
+    """A network to load weights into: its options without the files that it first started from."""
+    starts = model_entry(model.name).weight_options
+    return create_model(model.name, **{k: v for k, v in model.options.items() if k not in starts})
+
+
+def weights_path(path: str | Path) -> Path:
+    """The weights file of a run's folder, or the file itself."""
+    path = Path(path)
+    if path.is_dir():
+        if (path / CHECKPOINT).is_file() and not (path / WEIGHTS).is_file():
+            raise CheckpointError(
+                f"the training in {path} is not finished; continue it with"
+                f" `knifeedge train --resume {path}`"
+            )
+        path = path / WEIGHTS
+    if not path.is_file():
+        raise CheckpointError(
+            f"there is no weights file {path}; name a run's folder or a .safetensors file"
+        )
+    return path
+
+
+def read_info(path: str | Path) -> WeightsInfo:
+    """What a weights file says of itself."""
+    return _read_weights(weights_path(path), tensors=False)[1]
+
+
+def store_threshold(path: str | Path, threshold: float, calibration: Mapping[str, Any]) -> None:
+    """Write a calibrated threshold into a weights file; the weights stay as they are."""
+    path = weights_path(path)
+    state, info = _read_weights(path)
+    info = replace(info, threshold=threshold, calibration=dict(calibration))
+    _write(path, state, {"kind": "weights", "info": to_mapping(info)})
+
+
+def save_checkpoint(
+    path: Path,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    config: TrainConfig,
+    progress: Progress,
+) -> None:
+    """Write all that a training needs to go on."""
+    tensors = {f"{_MODEL}{name}": value for name, value in network.state_dict().items()}
+    for index, entries in optimiser.state_dict()["state"].items():
+        tensors |= {f"{_OPTIMISER}{index}.{name}": value for name, value in entries.items()}
+    tensors[_LOSSES] = torch.tensor(progress.losses, dtype=torch.float64)
+    about = {"kind": "checkpoint", "config": to_mapping(config)}
+    _write(path, tensors, about | {"step": progress.step, "seconds": progress.seconds})
+
+
+def load_checkpoint(
+    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, config: TrainConfig
+) -> Progress:
+    """Bring a training back to where its checkpoint was written."""
+    about, tensors = _read(path)
+    if about.get("kind") != "checkpoint":
+        raise CheckpointError(f"{path} holds no checkpoint of a training")
+    if about["config"] != to_mapping(config):
+        raise CheckpointError(
+            f"{path} belongs to another training: {difference(about['config'], to_mapping(config))}"
+        )
+    state = {k.removeprefix(_MODEL): v for k, v in tensors.items() if k.startswith(_MODEL)}
+    fit(network, state, path)
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        if key.startswith(_OPTIMISER):
+            index, name = key.removeprefix(_OPTIMISER).split(".", 1)
+            entries.setdefault(int(index), {})[name] = value
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": entries, "param_groups": groups})
+    return Progress(about["step"], about["seconds"], tuple(tensors[_LOSSES].tolist()))
+
+
+def difference(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first key in which a saved configuration is another one, for a message."""
+    for key in now:
+        if saved.get(key) != now[key]:
+            return f"its {key} is {saved.get(key)!r}, not {now[key]!r}"
+    return "it has other keys"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a safetensors file has knifeedge's metadata."""
+    try:
+        with safe_open(path, "pt") as file:
+            return _KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
+
+
+def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    about = {"format": FORMAT, "version": version("knifeedge"), **about}
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        write_atomically(path, save(plain, {_KEY: json.dumps(about)}))
+    except DataError as error:
+        raise CheckpointError(
+            f"{error}; the file before it is intact: make room, then continue the run"
+        ) from error.__cause__
+
+
+def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(_KEY)
+            found = {name: file.get_tensor(name) for name in file.keys() if tensors}  # noqa: SIM118
+        about: Any = json.loads(text) if text else None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or no safetensors file ({' '.join(str(error).split())}); copy it"
+            " again, or train again"
+        ) from None
+    if not isinstance(about, dict):
+        raise CheckpointError(f"{path} does not say which network it is of; name it (--model hed)")
+    if about.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} has format {about.get('format')}, written by knifeedge"
+            f" {about.get('version', '?')}; this one reads format {FORMAT}"
+        )
+    return about, found
+
+
+def _read_weights(path: Path, *, tensors: bool = True) -> tuple[dict[str, Tensor], WeightsInfo]:
+    about, state = _read(path, tensors=tensors)
+    if about.get("kind") != "weights":
+        raise CheckpointError(f"{path} is a checkpoint to resume from; name {WEIGHTS} beside it")
+    try:
+        return state, from_mapping(WeightsInfo, about["info"])
+    except (KeyError, KnifeEdgeError) as error:
+        raise CheckpointError(f"{path} describes its network wrongly: {error}") from None

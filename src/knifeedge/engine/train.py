@@ -1,0 +1,321 @@
+"""Training: configuration, data, model, loop, in this order.
+
+Every step is a function of the weights before it and of (seed, step): samples, crops and what a
+model draws at random follow from these numbers alone. So a run that was killed at any moment goes
+on from its last checkpoint and, on a CPU, ends with the very weights it would have had.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from knifeedge.config import DataConfig, TrainConfig, read_config, to_mapping
+from knifeedge.data.datasets import load_dataset
+from knifeedge.data.plan import CropSettings
+from knifeedge.data.pool import CropPool
+from knifeedge.data.samples import EdgeSet
+from knifeedge.disk import check_target, remove_leftovers, write_json
+from knifeedge.engine.checkpoint import (
+    CHECKPOINT,
+    WEIGHTS,
+    Progress,
+    WeightsInfo,
+    difference,
+    load_checkpoint,
+    load_model,
+    save_checkpoint,
+    save_model,
+)
+from knifeedge.engine.devices import all_agree, open_fabric, prepare, share
+from knifeedge.engine.journal import Journal, NonFiniteError
+from knifeedge.engine.logs import Callback, CsvLog, EpochRecord, TensorBoardLog, read_log
+from knifeedge.engine.signals import Interrupted, StopSignals
+from knifeedge.engine.validate import validate
+from knifeedge.errors import ConfigError, DataError
+from knifeedge.losses.names import parse_loss
+from knifeedge.models.registry import create_model, model_entry
+from knifeedge.models.weights import first_few
+
+CONFIG = "config.json"
+AGREE_EVERY = 10  # steps; several processes must look at their losses and stop at the same one
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training.
+
+    Attributes:
+        folder: Where its files are.
+        config: What was trained.
+        log: One record an epoch.
+    """
+
+    folder: Path
+    config: TrainConfig
+    log: tuple[EpochRecord, ...]
+
+    def model(self) -> nn.Module:
+        """The trained network, in evaluation mode."""
+        return load_model(self.folder)[0]
+
+
+def train(
+    config: TrainConfig,
+    folder: str | Path | None = None,
+    *,
+    resume: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train a network.
+
+    Args:
+        config: What to train; see `TrainConfig`.
+        folder: Where the run's files go; runs/MODEL-DATA-LOSS-SEED if none is given.
+        resume: Go on with the run in the folder, where there is one.
+        accelerator: auto, cpu or cuda.
+        devices: How many of them on each machine; under torchrun, torchrun's number.
+        nodes: How many machines, likewise.
+        callbacks: Who is told how it goes; see `Callback`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came; a checkpoint was saved first.
+        NonFiniteError: The loss is no number any more.
+
+    >>> import tempfile
+    >>> from knifeedge.config import DataConfig, ModelConfig
+    >>> data = DataConfig("synthetic", options={"count": 2, "size": 32})
+    >>> config = TrainConfig(data, ModelConfig("tiny"), epochs=1, crop=32, loss="baa-0.7")
+    >>> run = train(config, tempfile.mkdtemp())
+    >>> len(run.log), run.log[0].step
+    (1, 4)
+    """
+    # Configuration
+    config = config.resolved()
+    loss = parse_loss(config.loss).build()
+    folder = Path(folder) if folder is not None else default_folder(config)
+    fabric = open_fabric(accelerator, devices, nodes, config.precision)
+    first = fabric.global_rank == 0
+    _check_folder(folder, config, resume)
+    if (folder / WEIGHTS).is_file():
+        return Run(folder, config, tuple(read_log(folder)))
+
+    with torch.random.fork_rng(devices=[fabric.device] if fabric.device.type == "cuda" else []):
+        # Data
+        dataset = _open_data(config.data)
+        pool = CropPool(dataset, _crop_settings(config), device=fabric.device)
+        _check_batch(pool, config)
+        validation = _validation_set(config)
+
+        # Model
+        torch.manual_seed(config.seed)
+        network = create_model(config.model.name, **config.model.options)
+        _check_frozen(network, config)
+        _check_space(folder, network)
+        network = prepare(fabric, network)
+        trained = [p for p in network.parameters() if p.requires_grad]
+        optimiser = torch.optim.Adam(
+            trained,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=fabric.device.type == "cuda",
+        )
+        done = Progress()
+        if (folder / CHECKPOINT).is_file():
+            done = load_checkpoint(folder / CHECKPOINT, network, optimiser, config)
+        model, stepper = fabric.setup(network, optimiser)
+        model.train()
+
+        # Loop
+        if first:
+            write_json(folder / CONFIG, to_mapping(config))
+            remove_leftovers(folder)
+        listeners = [CsvLog(), TensorBoardLog(), *callbacks] if first else []
+        journal = Journal(config, folder, pool, dataset.names, done, listeners)
+        saved = time.perf_counter()
+        with StopSignals() as signals:
+            while journal.step < journal.steps:
+                epoch, part = divmod(journal.step, pool.steps)
+                image, target, mask = share(fabric, pool, epoch, pool.plan.batch(epoch, part))
+                torch.manual_seed(_step_seed(config.seed, journal.step, fabric.global_rank))
+                value = loss(model(image)[-1], target, mask=mask)
+                fabric.backward(value)
+                stepper.step()
+                stepper.zero_grad()
+                journal.add(fabric.all_reduce(value.detach(), reduce_op="mean"))
+
+                if journal.epoch_is_over:
+                    losses, scores = journal.look(), None
+                    if validation and journal.epoch % config.validate_every == 0:
+                        scores = validate(fabric, network, validation, config.validation_protocol)
+                    journal.end_epoch(losses, scores)
+                stop, look = signals.received is not None, journal.time_to_look()
+                if fabric.world_size > 1:
+                    agreed = journal.step % AGREE_EVERY == 0
+                    look, stop = agreed, agreed and all_agree(fabric, stop)
+                if look:
+                    journal.look()
+                due = time.perf_counter() - saved >= config.checkpoint_seconds
+                if first and (stop or due):
+                    done = journal.progress()
+                    _check_finite(network, done.step)
+                    save_checkpoint(folder / CHECKPOINT, network, optimiser, config, done)
+                    saved = time.perf_counter()
+                if stop:
+                    raise Interrupted(
+                        f"stopped after step {journal.step} of {journal.steps} and saved; continue"
+                        f" with `knifeedge train --resume {folder}`",
+                        signals.received or 0,
+                    )
+        if first:
+            _check_finite(network, journal.step)
+            info = WeightsInfo(config.model, training=to_mapping(config), trained_on=dataset.names)
+            save_model(folder / WEIGHTS, network, info)
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+            journal.end()
+        fabric.barrier()
+    return Run(folder, config, tuple(read_log(folder)))
+
+
+def resume_run(folder: str | Path, **options: object) -> Run:
+    """Go on with a run that was interrupted or killed, by its own configuration.
+
+    Args:
+        folder: Of the run.
+        options: As `train` takes them: accelerator, devices, nodes, callbacks.
+    """
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"{folder} holds no run: there is no {CONFIG} in it")
+    config = read_config(TrainConfig, folder / CONFIG)
+    return train(config, folder, resume=True, **options)  # type: ignore[arg-type]
+
+
+def default_folder(config: TrainConfig) -> Path:
+    """Where a run goes if nobody says otherwise.
+
+    >>> from knifeedge.config import DataConfig, ModelConfig
+    >>> default_folder(TrainConfig(DataConfig("UDED"), ModelConfig("hed"), loss="baa-0.7")).name
+    'hed-uded-baa-0.7-0'
+    """
+    parts = (config.model.name, config.data.name.lower(), loss_folder(config.loss), config.seed)
+    return Path("runs") / "-".join(map(str, parts))
+
+
+def loss_folder(loss: str) -> str:
+    """A loss's name as part of a folder's.
+
+    >>> loss_folder("baa(base=swbce,threshold=0.6)")
+    'baa-base=swbce,threshold=0.6'
+    """
+    return "".join(c if c.isalnum() or c in ".-=,_" else "-" for c in loss).strip("-")
+
+
+def _check_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
+    """Refuse a folder that cannot be written to, or that holds another run."""
+    check_target(folder, folder=True)
+    if not (folder / CONFIG).is_file():
+        return
+    if not resume:
+        raise ConfigError(
+            f"{folder} holds a run already; continue it with --resume {folder}, or name another"
+            " folder with --out"
+        )
+    saved = to_mapping(read_config(TrainConfig, folder / CONFIG))
+    if saved != to_mapping(config):
+        raise ConfigError(
+            f"{folder} holds another run: {difference(saved, to_mapping(config))}; name another"
+            " folder"
+        )
+
+
+def _open_data(data: DataConfig) -> EdgeSet:
+    dataset = load_dataset(data.name, data.split, root=data.root, **data.options)
+    if len(dataset) == 0:
+        raise DataError(f"the {data.split} split of {data.name} has no images")
+    return dataset
+
+
+def _validation_set(config: TrainConfig) -> EdgeSet | None:
+    """The images to validate on, none of which is trained on."""
+    if not config.validate_every:
+        return None
+    if config.validation_split == "test":
+        raise ConfigError("validation_split must not be test: a choice made by it would be tuned")
+    split = config.validation_split
+    chosen = DataConfig(config.data.name, split, config.data.root, config.data.options)
+    return _open_data(chosen)
+
+
+def _crop_settings(config: TrainConfig) -> CropSettings:
+    return CropSettings(
+        crop=config.crop,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        refresh=config.refresh,
+        turns=config.turns,
+        noiseless=config.noiseless,
+    )
+
+
+def _check_batch(pool: CropPool, config: TrainConfig) -> None:
+    if config.batch_size > len(pool):
+        raise ConfigError(
+            f"batch_size must not be larger than the set's {len(pool)} samples, got"
+            f" {config.batch_size}; lower it (--batch-size)"
+        )
+    if not pool.has_edges:
+        raise DataError(
+            f"no label of {config.data.name}, split {config.data.split}, has an edge: there is"
+            " nothing to learn; look at it with `knifeedge data show`"
+        )
+
+
+def _check_frozen(network: nn.Module, config: TrainConfig) -> None:
+    """Refuse to train on top of frozen parts with random weights."""
+    if all(p.requires_grad for p in network.parameters()):
+        return
+    name = config.model.name
+    missing = [o for o in model_entry(name).weight_options if not config.model.options.get(o)]
+    if missing:
+        raise ConfigError(
+            f"{name} trains on top of frozen networks: give their weights (model options"
+            f" {', '.join(missing)}), or let `knifeedge protocol` train them first"
+        )
+
+
+def _check_space(folder: Path, network: nn.Module) -> None:
+    """Refuse a disk without room for two checkpoints, the old one and the new one beside it."""
+    values = sum(p.numel() * (3 if p.requires_grad else 1) for p in network.parameters())
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    needed, free = 2 * 4 * values, shutil.disk_usage(there).free
+    if free < needed:
+        raise ConfigError(
+            f"{folder} has {free / 1e6:.0f} MB of free disk, and two checkpoints need"
+            f" {needed / 1e6:.0f} MB; make room, or name another folder with --out"
+        )
+
+
+def _check_finite(network: nn.Module, step: int) -> None:
+    """Refuse to save weights that are no numbers: a finite loss may have had another gradient."""
+    bad = [name for name, value in network.state_dict().items() if not value.isfinite().all()]
+    if bad:
+        raise NonFiniteError(
+            f"the weights {first_few(bad)} are no numbers any more at step {step}; lower the"
+            " learning rate; the last checkpoint is from before it"
+        )
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for what a model draws at random in a step."""
+    return ((seed * 1_000_003 + step) * 4_099 + rank) % 2**63

@@ -1,0 +1,185 @@
+"""Losses by name, as the command line and experiment files write them.
+
+| name | loss |
+| --- | --- |
+| bce, wbce, swbce, ebt, focal | as they are; with options: `focal(gamma=3)` |
+| baa-0.7 | WBCE adjusted at the threshold 0.7, the paper's BAA-0.7 |
+| baa-sa | WBCE adjusted at a calibrated threshold, the paper's BAA-SA |
+| baa(base=swbce,threshold=0.6,window=0.3) | any base, any setting; `threshold=sa` is calibrated |
+"""
+
+import ast
+import difflib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from knifeedge.errors import ConfigError
+from knifeedge.losses.adjusted import AdjustedLoss
+from knifeedge.losses.cross_entropy import BCELoss, SWBCELoss, WBCELoss
+from knifeedge.losses.ebt import EBTLoss
+from knifeedge.losses.focal import FocalLoss
+from knifeedge.losses.reduction import PixelLoss
+
+BASES: dict[str, type[PixelLoss]] = {
+    "bce": BCELoss,
+    "wbce": WBCELoss,
+    "swbce": SWBCELoss,
+    "ebt": EBTLoss,
+    "focal": FocalLoss,
+}
+DEFAULT_BASE = "wbce"
+SELF_ADAPTIVE = "sa"
+ADJUSTER_OPTIONS = ("threshold", "window", "decay", "delta")
+
+
+@dataclass(frozen=True)
+class LossName:
+    """A loss that can be built: a base, and the adjuster's settings where it is adjusted.
+
+    >>> name = parse_loss("baa-sa")
+    >>> name.needs_threshold, name.base, str(name.at(0.62))
+    (True, 'wbce', 'baa-0.62')
+    """
+
+    base: str = DEFAULT_BASE
+    base_options: Mapping[str, float] = field(default_factory=dict)
+    adjuster: Mapping[str, float | str] | None = None
+
+    @property
+    def needs_threshold(self) -> bool:
+        """Whether its threshold must first be calibrated."""
+        return self.adjuster is not None and self.adjuster.get("threshold") == SELF_ADAPTIVE
+
+    @property
+    def threshold(self) -> float | None:
+        """The adjuster's threshold; None without one, or before it is calibrated."""
+        if self.adjuster is None or self.needs_threshold:
+            return None
+        default = inspect.signature(AdjustedLoss).parameters["threshold"].default
+        return float(self.adjuster.get("threshold", default))
+
+    @property
+    def baseline(self) -> "LossName":
+        """The base alone."""
+        return LossName(self.base, self.base_options)
+
+    def at(self, threshold: float) -> "LossName":
+        """With this threshold where it needs one; else itself."""
+        if not self.needs_threshold:
+            return self
+        settings = {**(self.adjuster or {}), "threshold": threshold}
+        return LossName(self.base, self.base_options, settings)
+
+    def build(self) -> PixelLoss:
+        """The loss itself.
+
+        >>> parse_loss("focal(gamma=3)").build()
+        FocalLoss(from_logits=True, reduction='mean')
+        """
+        if self.needs_threshold:
+            raise ConfigError(
+                f"{self} needs a calibrated threshold: `knifeedge protocol` finds it, or name one,"
+                " such as baa-0.7"
+            )
+        whole = {key: int(v) if v == int(v) else v for key, v in self.base_options.items()}
+        base = BASES[self.base](**whole)  # type: ignore[arg-type]
+        if self.adjuster is None:
+            return base
+        return AdjustedLoss(base, **self.adjuster)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """The shortest name; `parse_loss` understands it."""
+        base = self.base + _arguments(self.base_options)
+        if self.adjuster is None:
+            return base
+        if base == DEFAULT_BASE and self.adjuster.keys() == {"threshold"}:
+            return f"baa-{_number(self.adjuster['threshold'])}"
+        options = dict(self.adjuster)
+        return "baa" + _arguments(options if base == DEFAULT_BASE else {"base": base, **options})
+
+
+def parse_loss(text: str) -> LossName:
+    """Understand a loss's name.
+
+    Raises:
+        ConfigError: An unknown name or option, answered with the known ones.
+
+    >>> parse_loss("baa(base=swbce, threshold=0.6)").build().base
+    SWBCELoss(from_logits=True, reduction='mean')
+    >>> parse_loss("wbec")
+    Traceback (most recent call last):
+    knifeedge.errors.ConfigError: there is no loss 'wbec' (the closest is 'wbce'); there are bce, ...
+    """
+    short = re.fullmatch(rf"\s*baa-([0-9.]+|{SELF_ADAPTIVE})\s*", text)
+    written = f"baa(threshold={short[1]})" if short else text
+    try:
+        # A name with options has the form of a call in Python; it is read, never run.
+        name = _loss(ast.parse(written.strip(), mode="eval").body)
+        name.at(0.5).build()  # refuses options out of range now, not after an hour of training
+    except (SyntaxError, _UnreadableError, ValueError) as error:
+        why = error.msg if isinstance(error, SyntaxError) else error
+        raise ConfigError(
+            f"the loss {text!r} cannot be understood ({why}); it should look like wbce, baa-0.7,"
+            " baa-sa or baa(base=swbce,threshold=0.6)"
+        ) from None
+    return name
+
+
+class _UnreadableError(Exception):
+    """A part of a name that means nothing."""
+
+
+def _loss(node: ast.expr) -> LossName:
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name) or call.args:
+        raise _UnreadableError("options are written key=value")
+    word, options = call.func.id, {str(key.arg): key.value for key in call.keywords}
+    if word == "baa":
+        _check_options("baa", options, ("base", *ADJUSTER_OPTIONS))
+        base = _loss(options.pop("base", ast.Name(DEFAULT_BASE)))
+        if base.adjuster is not None:
+            raise _UnreadableError("base must be a loss that is not adjusted")
+        adjuster = {key: _value(key, value) for key, value in options.items()}
+        return LossName(base.base, base.base_options, adjuster)
+    if word not in BASES:
+        known = [*BASES, "baa-0.7", "baa-sa", "baa(...)"]
+        raise ConfigError(f"there is no loss {_closest(word, known)}; there are {', '.join(known)}")
+    _check_options(word, options, _option_names(BASES[word]))
+    return LossName(word, {key: float(_value(key, value)) for key, value in options.items()})
+
+
+def _value(key: str, node: ast.expr) -> float | str:
+    if key == "threshold" and isinstance(node, ast.Name) and node.id == SELF_ADAPTIVE:
+        return SELF_ADAPTIVE
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return float(node.value)  # type: ignore[arg-type]
+    raise _UnreadableError(f"{key} must be a number")
+
+
+def _check_options(loss: str, options: Mapping[str, object], known: tuple[str, ...]) -> None:
+    for key in options:
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise ConfigError(f"loss {loss} has no option {_closest(key, known)}; it has {has}")
+
+
+def _closest(wrong: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f"{wrong!r} (the closest is {close[0]!r})" if close else repr(wrong)
+
+
+def _option_names(loss: type[PixelLoss]) -> tuple[str, ...]:
+    """The options of a loss that a name may set: its numbers."""
+    parameters = inspect.signature(loss).parameters.values()
+    return tuple(p.name for p in parameters if type(p.default) in (int, float))
+
+
+def _arguments(options: Mapping[str, object]) -> str:
+    inside = ",".join(f"{key}={_number(value)}" for key, value in options.items())
+    return f"({inside})" if inside else ""
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

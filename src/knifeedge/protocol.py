@@ -1,0 +1,337 @@
+"""The paper's three steps (its section 3.5): split; pre-train and calibrate; retrain and test.
+
+1. The images are split into P to pre-train, V to validate and T to test.
+2. The network is trained on P with the base loss, and its best threshold is found on V.
+3. It is trained anew on P and V with each loss, and tested on T.
+
+Every stage leaves its files behind, and one that is done is not done again: the same call goes on
+where an earlier one was interrupted or killed. Losses with the same base share its pre-training.
+For a network on top of frozen ones, as EES3, those are trained first, one by one, on the same
+images and with the base loss. T is read only when the last training is over.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import nn
+
+from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig, to_mapping
+from knifeedge.data.datasets import load_dataset
+from knifeedge.data.samples import EdgeSet, Sample
+from knifeedge.disk import check_target, write_atomically, write_json
+from knifeedge.engine.calibrate import calibrate_weights
+from knifeedge.engine.checkpoint import WEIGHTS, difference, load_model, store_threshold
+from knifeedge.engine.devices import barrier, find_device, rank, world_size
+from knifeedge.engine.logs import Callback, read_log
+from knifeedge.engine.predict import labels_of, png, predict, to_bytes
+from knifeedge.engine.train import CONFIG, loss_folder, train
+from knifeedge.errors import ConfigError, DataError
+from knifeedge.losses.names import parse_loss
+from knifeedge.metrics.evaluate import evaluate
+from knifeedge.metrics.outputs import file_name, write_scores
+from knifeedge.metrics.protocols import Protocol, get_protocol
+from knifeedge.metrics.scores import NUMBERS, EdgeScores
+from knifeedge.models.ees import EXTRACTOR_CHANNELS
+from knifeedge.models.registry import model_entry, model_names
+
+RESULT, CALIBRATION = "result.json", "calibration.json"
+FORMAT = "knifeedge-result-1"
+GALLERY = 8  # test images kept beside the results, to look at
+
+Stage = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class LossResult:
+    """What came of one loss.
+
+    Attributes:
+        loss: Its name in the configuration.
+        folder: Of its training.
+        threshold: Fixed without the test images: the adjuster's own, or else the one calibrated.
+        threshold_from: "the loss" or "validation".
+        seconds: Of the last training.
+        scores: On the test images, by protocol.
+    """
+
+    loss: str
+    folder: Path
+    threshold: float
+    threshold_from: str
+    seconds: float
+    scores: dict[str, EdgeScores]
+
+
+@dataclass(frozen=True)
+class ProtocolResult:
+    """What came of the three steps.
+
+    Attributes:
+        folder: Where all files are.
+        config: What was done.
+        thresholds: The calibrated threshold of each base loss.
+        losses: One entry a loss, in the order of the configuration.
+    """
+
+    folder: Path
+    config: ProtocolConfig
+    thresholds: dict[str, float]
+    losses: tuple[LossResult, ...]
+
+
+def run_protocol(
+    config: ProtocolConfig,
+    folder: str | Path,
+    *,
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    callbacks: Sequence[Callback] = (),
+    on_stage: Stage | None = None,
+) -> ProtocolResult:
+    """Do the three steps, or what of them is not done yet.
+
+    Args:
+        config: See `ProtocolConfig`.
+        folder: Where all files go; a run of the same configuration there is continued.
+        accelerator: As for `train`.
+        devices: As for `train`.
+        nodes: As for `train`.
+        callbacks: Told of every training, as by `train`.
+        on_stage: Called as on_stage(what, number, count) when a stage begins.
+
+    Returns:
+        The scores of every loss on the test images, and the thresholds.
+    """
+    config, folder = config.resolved(), Path(folder)
+    losses = {name: parse_loss(name) for name in config.losses}
+    scoring = [get_protocol(name) for name in config.scoring]
+    test = _open_test_set(config.data)
+    _open_folder(folder, config)
+    machine: dict[str, Any] = {"accelerator": accelerator, "devices": devices, "nodes": nodes}
+    stages = _Stages(config, folder, machine, callbacks, on_stage or (lambda *_: None))
+
+    thresholds = {}
+    for base in stages.bases:
+        pretrained = stages.train(f"pretrain-{loss_folder(base)}", "pretrain", base)
+        thresholds[base] = stages.calibrate(pretrained, scoring[0])
+
+    runs = {}
+    for name, loss in losses.items():
+        final = loss.at(thresholds[str(loss.baseline)])
+        runs[name] = stages.train(loss_folder(name), "train", str(final))
+
+    results = []
+    for name, loss in losses.items():
+        threshold, source = loss.threshold, "the loss"
+        if threshold is None:
+            threshold, source = thresholds[str(loss.baseline)], "validation"
+        scores = stages.test(runs[name], test, threshold, source)
+        seconds = read_log(runs[name])[-1].seconds
+        results.append(LossResult(name, runs[name], threshold, source, seconds, scores))
+    result = ProtocolResult(folder, config, thresholds, tuple(results))
+    if rank() == 0:
+        write_json(folder / RESULT, _record(result, _write_gallery(folder / "gallery", test)))
+    barrier()
+    return result
+
+
+class _Stages:
+    """The stages of one protocol; each leaves files, and is skipped where they are there."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        folder: Path,
+        machine: Mapping[str, Any],
+        callbacks: Sequence[Callback],
+        on_stage: Stage,
+    ) -> None:
+        self._config, self._folder, self._machine = config, folder, machine
+        self._callbacks, self._on_stage, self._number = callbacks, on_stage, 0
+        self._device = find_device(machine["accelerator"])
+        losses = [parse_loss(loss) for loss in config.losses]
+        self.bases = list(dict.fromkeys(str(loss.baseline) for loss in losses))
+        entry = model_entry(config.model.name)
+        self._extractors = [name for name in entry.weight_options if name in model_names()]
+        # Pre-training and calibrating a base, training and testing a loss; extractors twice.
+        self._count = 2 * (len(self.bases) + len(losses) + len(self._extractors))
+
+    def train(self, name: str, split: str, loss: str) -> Path:
+        """Train the network on a split, and before it the extractors it stands on."""
+        model = self._config.model
+        if self._extractors:
+            found = {e: str(self._train_extractor(e, split) / WEIGHTS) for e in self._extractors}
+            model = ModelConfig(model.name, {**model.options, **found})
+        return self._train(f"{loss} on {split}", name, split, loss, model)
+
+    def calibrate(self, run: Path, scoring: Protocol) -> float:
+        """The best threshold of a pre-trained network on the validation images."""
+        self._begin(f"calibrate {run.name}")
+        path = run / CALIBRATION
+        if not path.is_file() and rank() == 0:
+            data = dataclasses.replace(self._config.data, split="validation")
+            found = calibrate_weights(run, data, protocol=scoring, device=self._device)
+            write_json(path, found.to_dict() | {"data": to_mapping(data)})
+        barrier()
+        return float(_read_json(path)["threshold"])
+
+    def test(
+        self, run: Path, dataset: EdgeSet, threshold: float, source: str
+    ) -> dict[str, EdgeScores]:
+        """Maps of the test images, and their scores by every protocol."""
+        self._begin(f"test {run.name}")
+        paths = {name: run / f"scores-{name}.json" for name in self._config.scoring}
+        if not all(path.is_file() for path in paths.values()):
+            if rank() == 0:
+                store_threshold(run, threshold, {"from": source})
+            barrier()
+            network, _ = load_model(run, device=self._device)
+            # Each process its share: no image twice, none left out.
+            for index in range(rank(), len(dataset), world_size()):
+                _write_map(run / "predictions", network, dataset[index])
+            barrier()
+            if rank() == 0:
+                maps = {n: _read_map(run / "predictions", n) for n in dataset.names}
+                for name, path in paths.items():
+                    scores = evaluate(maps, labels_of(dataset), protocol=name)
+                    write_scores(path, scores, at=threshold)
+            barrier()
+        return {name: EdgeScores.from_dict(_read_json(path)) for name, path in paths.items()}
+
+    def _train_extractor(self, name: str, split: str) -> Path:
+        model = ModelConfig(name, {"side_channels": EXTRACTOR_CHANNELS})
+        folder = f"extractor-{name}" if split == "train" else f"extractor-{name}-{split}"
+        return self._train(f"{name} as extractor on {split}", folder, split, self.bases[0], model)
+
+    def _train(self, what: str, name: str, split: str, loss: str, model: ModelConfig) -> Path:
+        self._begin(f"train {what}")
+        folder = self._folder / name
+        config = self._config.stage(split, loss, model)
+        train(config, folder, resume=True, callbacks=self._callbacks, **self._machine)
+        return folder
+
+    def _begin(self, what: str) -> None:
+        self._number += 1
+        if rank() == 0:
+            self._on_stage(what, self._number, self._count)
+
+
+def _open_test_set(data: DataConfig) -> EdgeSet:
+    """The test images; that no split is empty or shares an image is seen before any training."""
+    splits = {
+        split: load_dataset(data.name, split, root=data.root, **data.options)
+        for split in ("pretrain", "validation", "train", "test")
+    }
+    for split, images in splits.items():
+        if len(images) == 0:
+            raise DataError(f"{data.name} has too few images: none are left for {split}")
+    shared = set(splits["train"].names) & set(splits["test"].names)
+    if shared:
+        raise DataError(f"{data.name}: {sorted(shared)[0]} is in both train and test")
+    for name in splits["test"].names:
+        file_name(name)
+    return splits["test"]
+
+
+def _open_folder(folder: Path, config: ProtocolConfig) -> None:
+    """Make the folder, or see that the one there is of the same protocol."""
+    check_target(folder, folder=True)
+    path = folder / CONFIG
+    if path.is_file():
+        saved = _read_json(path)
+        if saved != _config_record(config):
+            raise ConfigError(
+                f"{folder} holds another protocol: {difference(saved, _config_record(config))};"
+                " name another folder"
+            )
+    elif rank() == 0:
+        write_json(path, _config_record(config))
+
+
+def _config_record(config: ProtocolConfig) -> dict[str, Any]:
+    return {"format": 1, "kind": "protocol", **to_mapping(config)}
+
+
+def _write_map(folder: Path, network: nn.Module, sample: Sample) -> None:
+    path = folder / f"{sample.name}.png"
+    if path.is_file():
+        return
+    prob = predict(network, sample.image)
+    if sample.mask is not None:
+        prob = np.where(sample.mask, prob, 0)
+    write_atomically(path, png(to_bytes(prob)))
+
+
+def _read_map(folder: Path, name: str) -> npt.NDArray[np.float32]:
+    with Image.open(folder / f"{name}.png") as picture:
+        return np.asarray(picture, dtype=np.float32) / np.float32(255)
+
+
+def _write_gallery(folder: Path, dataset: EdgeSet) -> list[str]:
+    """Some test images and their labels, beside the results."""
+    for index in range(min(GALLERY, len(dataset))):
+        sample = dataset[index]
+        write_atomically(folder / f"{sample.name}.image.png", png(sample.image))
+        write_atomically(folder / f"{sample.name}.label.png", png(sample.label))
+    return list(dataset.names[:GALLERY])
+
+
+def _record(result: ProtocolResult, gallery: list[str]) -> dict[str, Any]:
+    """The content of `result.json`."""
+    config, data = result.config, result.config.data
+    splits = ("pretrain", "validation", "train", "test")
+    sets = [load_dataset(data.name, s, root=data.root, **data.options) for s in splits]
+    calibrations = []
+    for base, threshold in result.thresholds.items():
+        run = f"pretrain-{loss_folder(base)}"
+        score = _read_json(result.folder / run / CALIBRATION)["score"]
+        calibrations.append({"base": base, "run": run, "threshold": threshold, "score": score})
+    losses = [
+        {
+            "loss": entry.loss,
+            "run": entry.folder.name,
+            "threshold": entry.threshold,
+            "threshold_from": entry.threshold_from,
+            "seconds": entry.seconds,
+            "scores": {
+                name: {key: getattr(scores, key) for key in NUMBERS}
+                | {"at": scores.at(entry.threshold)._asdict()}
+                for name, scores in entry.scores.items()
+            },
+        }
+        for entry in result.losses
+    ]
+    return {
+        "format": FORMAT,
+        "version": version("knifeedge"),
+        "commit": os.environ.get("KNIFEEDGE_COMMIT"),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "config": _config_record(config),
+        "images": {split: len(images) for split, images in zip(splits, sets, strict=True)},
+        "calibrations": calibrations,
+        "losses": losses,
+        "gallery": gallery,
+        "seconds": sum(entry.seconds for entry in result.losses),
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error}); delete it to have it made anew"
+        ) from None
+    return content
