@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from knifeedge.engine.checkpoint import WEIGHTS, difference, load_model, store_t
 from knifeedge.engine.devices import barrier, find_device, rank, world_size
 from knifeedge.engine.logs import Callback, read_log
 from knifeedge.engine.predict import labels_of, png, predict, to_bytes
+from knifeedge.engine.signals import Interrupted
 from knifeedge.engine.train import CONFIG, loss_folder, train
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.losses.names import parse_loss
@@ -43,6 +43,7 @@ from knifeedge.metrics.protocols import Protocol, get_protocol
 from knifeedge.metrics.scores import NUMBERS, EdgeScores
 from knifeedge.models.ees import EXTRACTOR_CHANNELS
 from knifeedge.models.registry import model_entry, model_names
+from knifeedge.version import VERSION
 
 RESULT, CALIBRATION = "result.json", "calibration.json"
 FORMAT = "knifeedge-result-1"
@@ -160,6 +161,7 @@ class _Stages:
         self._config, self._folder, self._machine = config, folder, machine
         self._callbacks, self._on_stage, self._number = callbacks, on_stage, 0
         self._device = find_device(machine["accelerator"])
+        self._trained: set[str] = set()
         losses = [parse_loss(loss) for loss in config.losses]
         self.bases = list(dict.fromkeys(str(loss.baseline) for loss in losses))
         entry = model_entry(config.model.name)
@@ -171,7 +173,7 @@ class _Stages:
         """Train the network on a split, and before it the extractors it stands on."""
         model = self._config.model
         if self._extractors:
-            found = {e: str(self._train_extractor(e, split) / WEIGHTS) for e in self._extractors}
+            found = {e: str(self._extractor(e, split) / WEIGHTS) for e in self._extractors}
             model = ModelConfig(model.name, {**model.options, **found})
         return self._train(f"{loss} on {split}", name, split, loss, model)
 
@@ -209,16 +211,25 @@ class _Stages:
             barrier()
         return {name: EdgeScores.from_dict(_read_json(path)) for name, path in paths.items()}
 
-    def _train_extractor(self, name: str, split: str) -> Path:
-        model = ModelConfig(name, {"side_channels": EXTRACTOR_CHANNELS})
+    def _extractor(self, name: str, split: str) -> Path:
+        """The run of an extractor, which is trained once for each split."""
         folder = f"extractor-{name}" if split == "train" else f"extractor-{name}-{split}"
-        return self._train(f"{name} as extractor on {split}", folder, split, self.bases[0], model)
+        if folder not in self._trained:
+            self._trained.add(folder)
+            model = ModelConfig(name, {"side_channels": EXTRACTOR_CHANNELS})
+            what = f"{name} as extractor on {split}"
+            self._train(what, folder, split, self.bases[0], model)
+        return self._folder / folder
 
     def _train(self, what: str, name: str, split: str, loss: str, model: ModelConfig) -> Path:
         self._begin(f"train {what}")
         folder = self._folder / name
         config = self._config.stage(split, loss, model)
-        train(config, folder, resume=True, callbacks=self._callbacks, **self._machine)
+        try:
+            train(config, folder, resume=True, callbacks=self._callbacks, **self._machine)
+        except Interrupted as stop:
+            where = f"stopped in stage {self._number} of {self._count}, {what}, and saved"
+            raise Interrupted(f"{where}; the same command goes on", stop.number) from None
         return folder
 
     def _begin(self, what: str) -> None:
@@ -314,7 +325,7 @@ def _record(result: ProtocolResult, gallery: list[str]) -> dict[str, Any]:
     ]
     return {
         "format": FORMAT,
-        "version": version("knifeedge"),
+        "version": VERSION,
         "commit": os.environ.get("KNIFEEDGE_COMMIT"),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",

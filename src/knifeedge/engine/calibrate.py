@@ -51,7 +51,7 @@ def calibrate_weights(
     network, info = load_model(weights, device=device)
     dataset = load_dataset(data.name, data.split, root=data.root, **data.options)
     seen = sorted(set(dataset.names) & set(info.trained_on))
-    if seen and info.training.get("data", {}).get("name") == data.name:
+    if seen and info.training.get("data", {}).get("name", "").lower() == data.name.lower():
         warnings.warn(
             f"{len(seen)} of {len(dataset)} images were trained on, {seen[0]} among them: the"
             " network is surer of these, and the threshold may be wrong for others",

@@ -9,7 +9,6 @@ ever unpickled.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from knifeedge.disk import write_atomically
 from knifeedge.errors import CheckpointError, DataError, KnifeEdgeError
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import fit, load_into
+from knifeedge.version import VERSION
 
 FORMAT = "1"
 WEIGHTS, CHECKPOINT = "model.safetensors", "last.ckpt"
@@ -95,6 +95,8 @@ def load_model(
         network = create_model(model)
         load_into(network, path)
         return network.to(device).eval(), WeightsInfo(ModelConfig(model))
+    if path.suffix in (".pth", ".pt"):
+        raise CheckpointError(f"{path} does not say which network it is of; name it (--model hed)")
     state, info = _read_weights(path)
     if model is not None and model != info.model.name:
         raise CheckpointError(f"{path} holds weights of {info.model.name}, not of {model}")
@@ -160,7 +162,8 @@ def load_checkpoint(
 ) -> Progress:
     """Bring a training back to where its checkpoint was written."""
     about, tensors = _read(path)
-    if about.get("kind") != "checkpoint":
+    parts = {"config", "step", "seconds"} <= about.keys() and _LOSSES in tensors
+    if about.get("kind") != "checkpoint" or not parts:
         raise CheckpointError(f"{path} holds no checkpoint of a training")
     if about["config"] != to_mapping(config):
         raise CheckpointError(
@@ -196,8 +199,15 @@ def is_ours(path: Path) -> bool:
 
 
 def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    about = {"format": FORMAT, "version": version("knifeedge"), **about}
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    about = {"format": FORMAT, "version": VERSION, **about}
+    plain: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        # Tied weights are one tensor with two names, which safetensors refuses.
+        place = value.untyped_storage().data_ptr()
+        plain[name] = value.clone() if place in places else value
+        places.add(place)
     try:
         write_atomically(path, save(plain, {_KEY: json.dumps(about)}))
     except DataError as error:

@@ -5,6 +5,7 @@ losses sum over all of them, so that the gradient is that of one process with th
 norms are synchronised on CUDA; on a CPU they see their process's share alone.
 """
 
+import logging
 import os
 from typing import Any
 
@@ -40,6 +41,9 @@ def open_fabric(accelerator: str, devices: int, nodes: int, precision: Precision
         raise ConfigError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
     if accelerator == "cuda" and devices > torch.cuda.device_count():
         raise ConfigError(f"there are {torch.cuda.device_count()} CUDA devices, not {devices}")
+    # It speaks of devices and precisions that were chosen here on purpose.
+    for name in ("lightning_fabric", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     # static_graph: parameters without a gradient, as an extractor's heads, are found once.
     several = devices * nodes > 1
     fabric = Fabric(
@@ -112,5 +116,7 @@ def all_agree(fabric: Fabric, flag: bool) -> bool:
     """Whether any process says so; all processes must ask."""
     if fabric.world_size == 1:
         return flag
-    answer: Any = fabric.all_reduce(torch.tensor(float(flag), device=fabric.device), "sum")
+    answer: Any = fabric.all_reduce(
+        torch.tensor(float(flag), device=fabric.device), reduce_op="sum"
+    )
     return bool(answer > 0)

@@ -76,7 +76,8 @@ def predict_files(
     if threshold is not None and not 0 < threshold <= 1:
         raise ConfigError(f"threshold must be in (0, 1], got {threshold}")
     check_target(Path(out), folder=True)
-    jobs = find_jobs(inputs, Path(out), ".npy" if map_format == "npy" else ".png")
+    ending = ".npy" if map_format == "npy" else ".png"
+    jobs = find_jobs(inputs, Path(out), ending, overlay=overlay)
     done = [job for job in jobs if skip_existing and _is_done(job, overlay)]
     todo = [job for job in jobs if job not in done]
     failures: list[str] = []
@@ -108,26 +109,31 @@ def predict_files(
     return [job.target for job in jobs]
 
 
-def find_jobs(inputs: Sequence[str | Path], out: Path, ending: str) -> list[Job]:
+def find_jobs(
+    inputs: Sequence[str | Path], out: Path, ending: str, *, overlay: bool = False
+) -> list[Job]:
     """The pictures that inputs name, in order, and where their maps go.
 
     Raises:
-        DataError: Nothing is there, or two pictures would have one map.
+        DataError: Nothing is there, or two pictures would be written to one file.
     """
     jobs: dict[Path, Job] = {}
+    written: dict[Path, Path] = {}
     for image, stem in _find_images(inputs):
         target = out / stem.with_name(stem.name + ending)
         job = Job(image, target, out / stem.with_name(f"{stem.name}.overlay.png"))
-        other = jobs.setdefault(target, job)
-        if other.image != image:
-            raise DataError(
-                f"{other.image} and {image} would both be written to {target}; predict them into"
-                " different folders (--out)"
-            )
+        for path in (target, job.overlay) if overlay else (target,):
+            other = written.setdefault(path, image)
+            if other != image:
+                raise DataError(
+                    f"{other} and {image} would both be written to {path}; predict them into"
+                    " different folders (--out)"
+                )
+        jobs[target] = job
     sources = {job.image.resolve() for job in jobs.values()}
-    for job in jobs.values():
-        if job.target.resolve() in sources:
-            raise DataError(f"{job.target} would be written over a picture; name another --out")
+    for path in written:
+        if path.resolve() in sources:
+            raise DataError(f"{path} would be written over a picture; name another --out")
     return list(jobs.values())
 
 
@@ -146,7 +152,10 @@ def _find_images(inputs: Sequence[str | Path]) -> Iterator[tuple[Path, Path]]:
             matched = sorted(Path(name) for name in glob.glob(str(entry), recursive=True))
             if not matched:
                 raise DataError(f"there is no picture, folder or pattern {entry}")
-            yield from ((p, Path(p.stem)) for p in matched if p.suffix.lower() in IMAGE_ENDINGS)
+            found = [p for p in matched if p.suffix.lower() in IMAGE_ENDINGS]
+            if not found:
+                raise DataError(f"{entry} matches no pictures but {matched[0]}")
+            yield from ((p, Path(p.stem)) for p in found)
 
 
 def _is_done(job: Job, overlay: bool) -> bool:

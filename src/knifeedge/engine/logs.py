@@ -11,6 +11,8 @@ from knifeedge.disk import write_atomically
 
 LOG = "log.csv"
 
+_NUMBERS = ("loss", "seconds", "images_per_second")
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -101,23 +103,21 @@ class CsvLog(Callback):
 
 
 def read_log(folder: Path) -> list[EpochRecord]:
-    """The rows of a run's `log.csv`; a line that a killed process left unfinished is skipped."""
+    """The rows of a run's `log.csv`; a line that is unfinished or no row is skipped."""
     path = folder / LOG
     if not path.is_file():
         return []
     rows = []
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            try:
-                whole = {name: int(row[name]) for name in ("epoch", "step")}
-                rest = {
-                    name: float(value) if value else None
-                    for name, value in row.items()
-                    if name not in whole
-                }
-                rows.append(EpochRecord(**whole, **rest))  # type: ignore[arg-type]
-            except (TypeError, ValueError, KeyError):
-                continue
+    lines = path.read_text("utf-8", errors="replace").splitlines(keepends=True)
+    # A number may be cut short and still be one: a line ends with its line break.
+    for row in csv.DictReader(line for line in lines if line.endswith("\n")):
+        try:
+            whole = {name: int(row.pop(name)) for name in ("epoch", "step")}
+            numbers = {name: float(row.pop(name)) for name in _NUMBERS}
+            rest = {name: float(value) if value else None for name, value in row.items()}
+            rows.append(EpochRecord(**whole, **numbers, **rest))  # type: ignore[arg-type]
+        except (TypeError, ValueError, KeyError):
+            continue
     return rows
 
 
@@ -128,8 +128,8 @@ class TensorBoardLog(Callback):
         """See `Callback`."""
         from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
 
-        # What an earlier process wrote after its last checkpoint is done again.
-        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+        # What an earlier process wrote after its last checkpoint is done again: from step + 1 on.
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def on_epoch(self, record: EpochRecord, losses: Sequence[float]) -> None:
         """See `Callback`."""

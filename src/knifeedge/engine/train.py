@@ -35,6 +35,7 @@ from knifeedge.engine.devices import all_agree, open_fabric, prepare, share
 from knifeedge.engine.journal import Journal, NonFiniteError
 from knifeedge.engine.logs import Callback, CsvLog, EpochRecord, TensorBoardLog, read_log
 from knifeedge.engine.signals import Interrupted, StopSignals
+from knifeedge.engine.stepping import make_optimiser, make_step
 from knifeedge.engine.validate import validate
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.losses.names import parse_loss
@@ -123,18 +124,11 @@ def train(
         _check_frozen(network, config)
         _check_space(folder, network)
         network = prepare(fabric, network)
-        trained = [p for p in network.parameters() if p.requires_grad]
-        optimiser = torch.optim.Adam(
-            trained,
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            fused=fabric.device.type == "cuda",
-        )
+        optimiser = make_optimiser(fabric, network, config.learning_rate, config.weight_decay)
         done = Progress()
         if (folder / CHECKPOINT).is_file():
             done = load_checkpoint(folder / CHECKPOINT, network, optimiser, config)
-        model, stepper = fabric.setup(network, optimiser)
-        model.train()
+        step = make_step(fabric, network, optimiser, loss)
 
         # Loop
         if first:
@@ -148,11 +142,7 @@ def train(
                 epoch, part = divmod(journal.step, pool.steps)
                 image, target, mask = share(fabric, pool, epoch, pool.plan.batch(epoch, part))
                 torch.manual_seed(_step_seed(config.seed, journal.step, fabric.global_rank))
-                value = loss(model(image)[-1], target, mask=mask)
-                fabric.backward(value)
-                stepper.step()
-                stepper.zero_grad()
-                journal.add(fabric.all_reduce(value.detach(), reduce_op="mean"))
+                journal.add(fabric.all_reduce(step(image, target, mask), reduce_op="mean"))
 
                 if journal.epoch_is_over:
                     losses, scores = journal.look(), None

@@ -1,0 +1,264 @@
+"""Training: the same weights whatever happens on the way, and nothing lost when something does."""
+
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from forking import fork
+from knifeedge.config import DataConfig, ModelConfig, TrainConfig
+from knifeedge.data import CropSettings
+from knifeedge.engine import Callback, Interrupted, resume_run, train
+from knifeedge.engine.checkpoint import CHECKPOINT, WEIGHTS, load_model
+from knifeedge.engine.journal import NonFiniteError
+from knifeedge.engine.logs import read_log
+from knifeedge.engine.train import _crop_settings
+from knifeedge.errors import CheckpointError, ConfigError
+from knifeedge.models import register_model
+
+DATA = DataConfig("synthetic", options={"count": 4, "size": 48})
+CONFIG = TrainConfig(DATA, ModelConfig("tiny"), epochs=3, crop=32, batch_size=8, loss="baa-0.7")
+STEPS = 3 * 8
+
+
+@register_model("with-dropout", description="draws at random in every step", replace=True)
+class WithDropout(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(8, 1, 1))
+
+    def forward(self, images):
+        return [super().forward(images)]
+
+
+class StopAt(Callback):
+    """Sends a signal to this process when an epoch ends."""
+
+    def __init__(self, epoch: int, number: int = signal.SIGINT) -> None:
+        self.epoch, self.number = epoch, number
+
+    def on_epoch(self, record, losses):
+        if record.epoch == self.epoch:
+            os.kill(os.getpid(), self.number)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / WEIGHTS)
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def losses(folder: Path) -> list[float]:
+    return [row.loss for row in read_log(folder)]
+
+
+def test_the_loss_falls_and_the_files_are_there(tmp_path):
+    run = train(replace(CONFIG, learning_rate=2e-3, validate_every=3), tmp_path)
+    assert [row.epoch for row in run.log] == [1, 2, 3]
+    assert run.log[-1].step == STEPS
+    assert run.log[-1].loss < run.log[0].loss
+    assert run.log[-1].validation_ods is not None
+    assert run.log[0].validation_ods is None
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"config", "log", "events", "model"}
+    model, info = load_model(tmp_path)
+    assert not model.training
+    assert info.training["loss"] == "baa-0.7"
+    assert info.trained_on == tuple(f"synthetic-0-{i}" for i in range(4))
+
+
+def test_the_defaults_are_the_papers():
+    config = TrainConfig(DataConfig("UDED"), ModelConfig("hed")).resolved()
+    assert (config.epochs, config.learning_rate, config.weight_decay) == (200, 1e-4, 1e-8)
+    assert _crop_settings(config) == CropSettings()
+    assert TrainConfig(DataConfig("BSDS500"), ModelConfig("hed")).resolved().epochs == 50
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(replace(CONFIG, epochs=1, seed=seed), tmp_path / name)
+    assert_same_weights(tmp_path / "a", tmp_path / "b")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert losses(tmp_path / "a") != losses(tmp_path / "c")
+
+
+@pytest.mark.parametrize("model", ["tiny", "with-dropout"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(tmp_path, model, number):
+    config = replace(CONFIG, model=ModelConfig(model))
+    train(config, tmp_path / "whole")
+    with pytest.raises(Interrupted, match=r"stopped after step 16 of 24 .*train --resume") as stop:
+        train(config, tmp_path / "cut", callbacks=[StopAt(2, number)])
+    assert stop.value.number == number
+    assert not (tmp_path / "cut" / WEIGHTS).exists()
+    run = resume_run(tmp_path / "cut")
+    assert_same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert losses(tmp_path / "whole") == [row.loss for row in run.log]
+    assert not (tmp_path / "cut" / CHECKPOINT).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_sigkill_at_random_moments(tmp_path):
+    """A child is killed again and again, and resumed; at last the weights are bitwise the same.
+
+    A checkpoint after every step makes many of the kills hit its writing. Each child is given
+    longer than the last, so that the run comes to its end.
+    """
+    config = replace(CONFIG, epochs=6, checkpoint_seconds=0.0)
+    train(config, tmp_path / "whole")
+    chance, kills, folder = random.Random(7), 0, tmp_path / "killed"
+    for attempt in range(200):
+        child = fork(lambda: train(config, folder, resume=True))
+        time.sleep(chance.uniform(0.05, 0.35) + 0.01 * attempt)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            kills += 1
+        else:
+            assert os.WEXITSTATUS(status) == 0
+            break
+    assert kills >= 10
+    train(config, folder, resume=True)
+    assert_same_weights(tmp_path / "whole", folder)
+    assert losses(tmp_path / "whole") == losses(folder)
+    assert not list(folder.glob(".knifeedge-*"))
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
+    """The child dies with half of the new file on disk."""
+    config = replace(CONFIG, checkpoint_seconds=0.0)
+    train(config, tmp_path / "whole")
+
+    def die_in_the_fifth_checkpoint() -> None:
+        from knifeedge import disk
+
+        count, sync = 0, os.fsync
+
+        def fsync(number: int) -> None:
+            nonlocal count
+            if os.fstat(number).st_size > 100_000:
+                count += 1
+                if count == 5:
+                    os.ftruncate(number, os.fstat(number).st_size // 2)
+                    os.kill(os.getpid(), signal.SIGKILL)
+            sync(number)
+
+        disk.os.fsync = fsync
+        train(config, tmp_path / "cut")
+
+    child = fork(die_in_the_fifth_checkpoint)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert list((tmp_path / "cut").glob(".knifeedge-*"))
+    train(config, tmp_path / "cut", resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert not list((tmp_path / "cut").glob(".knifeedge-*"))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    first = train(replace(CONFIG, epochs=1), tmp_path)
+    before = (tmp_path / WEIGHTS).stat().st_mtime_ns
+    again = train(replace(CONFIG, epochs=1), tmp_path, resume=True)
+    assert again.log == first.log
+    assert (tmp_path / WEIGHTS).stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train(replace(CONFIG, epochs=1), tmp_path)
+    with pytest.raises(ConfigError, match="holds another run: its epochs is 1, not 2"):
+        train(replace(CONFIG, epochs=2), tmp_path, resume=True)
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="lower it"):
+        train(replace(CONFIG, batch_size=1000), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@register_model("breaks", description="its output is no number from a step on", replace=True)
+class Breaks(nn.Sequential):
+    def __init__(self, after: int = 10) -> None:
+        super().__init__(nn.Conv2d(3, 1, 1))
+        self.after, self.calls = after, 0
+
+    def forward(self, images):
+        self.calls += 1
+        logits = super().forward(images)
+        return [logits * float("nan") if self.calls > self.after else logits]
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("knifeedge.engine.journal.LOOK_SECONDS", 0.0)
+    config = replace(CONFIG, model=ModelConfig("breaks"), checkpoint_seconds=0.0)
+    with pytest.raises(NonFiniteError, match=r"loss of step 11 is nan, .*synthetic-0-\d") as error:
+        train(config, tmp_path)
+    assert "lower the learning rate" in str(error.value)
+    # The checkpoint is from the step before, and whole.
+    from safetensors import safe_open
+
+    with safe_open(tmp_path / CHECKPOINT, "pt") as file:
+        assert '"step": 10' in file.metadata()["knifeedge"]
+        assert all(file.get_tensor(key).isfinite().all() for key in file.keys())  # noqa: SIM118
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    for name, loss in (("a", "wbce"), ("b", "baa-0.7")):
+        with pytest.raises(Interrupted):
+            train(replace(CONFIG, loss=loss), tmp_path / name, callbacks=[StopAt(1)])
+    (tmp_path / "a" / CHECKPOINT).replace(tmp_path / "b" / CHECKPOINT)
+    with pytest.raises(CheckpointError, match="another training: its loss is 'wbce'"):
+        resume_run(tmp_path / "b")
+
+
+def test_frozen_parts_need_their_weights(tmp_path):
+    config = replace(CONFIG, model=ModelConfig("frozen-part"))
+
+    @register_model("frozen-part", replace=True)
+    class FrozenPart(nn.Sequential):
+        def __init__(self, part: str | Path | None = None) -> None:
+            super().__init__(nn.Conv2d(3, 4, 1).requires_grad_(False), nn.Conv2d(4, 1, 1))
+
+        def forward(self, images):
+            return [super().forward(images)]
+
+    with pytest.raises(ConfigError, match=r"frozen networks: give their weights .*part"):
+        train(config, tmp_path / "run")
+
+
+def test_the_users_random_numbers_are_left_alone(tmp_path):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    train(replace(CONFIG, epochs=1), tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_callbacks_hear_of_everything(tmp_path):
+    heard = []
+
+    class Listener(Callback):
+        def on_start(self, config, folder, step, steps):
+            heard.append(("start", step, steps))
+
+        def on_progress(self, standing):
+            assert standing.images_per_second > 0
+
+        def on_epoch(self, record, losses):
+            heard.append(("epoch", record.epoch, len(losses)))
+
+        def on_end(self, folder):
+            assert (folder / WEIGHTS).is_file()
+            heard.append(("end",))
+
+    train(CONFIG, tmp_path, callbacks=[Listener()])
+    epochs = [("epoch", number, 8) for number in (1, 2, 3)]
+    assert heard == [("start", 0, STEPS), *epochs, ("end",)]

@@ -1,0 +1,47 @@
+"""Children by fork: they have all imports already, so that a test may use many."""
+
+import os
+import socket
+import traceback
+import warnings
+from collections.abc import Callable
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Run a function in a child process; its process number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads around
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+def run_ranks(count: int, work: Callable[[], object]) -> list[int]:
+    """Run a function in as many processes as torchrun would start here; their exit codes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def as_rank(rank: int) -> None:
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "GROUP_RANK": "0",
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+            "TORCHELASTIC_RUN_ID": "test",
+        }
+        work()
+
+    children = [fork(lambda rank=rank: as_rank(rank)) for rank in range(count)]  # type: ignore[misc]
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
