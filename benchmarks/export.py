@@ -4,7 +4,7 @@ Prints the ratio of their speeds, measured in one run: the machine's speed cance
 timed in turns and the best of each counts, which leaves out what other programs took. A turn is
 several runs, and a pause follows it: the threads of either wait for more work by spinning, and
 would take the cores from the other. Both start from an image in [0, 1]: normalisation and sigmoid
-are timed in either. It needs both cores for itself: where another program has one of them, PyTorch's
+are timed in either. It needs both cores for itself: where another program has one, PyTorch's
 threads wait for each other far longer than onnxruntime's, and the ratio says nothing. The load is
 therefore printed with it.
 
@@ -32,7 +32,7 @@ from knifeedge.models import create_model
 CORES = 2
 TURN = 6  # runs, the first of them untimed
 PAUSE = 0.2  # seconds
-QUIET = 0.5  # load average before the start, above which the cores were not free
+QUIET = 1.0  # load average at the start, above which the cores were not free
 SIZE = (321, 481)
 
 

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays as drawn_arrays
 
-from knifeedge.calibration import calibrate
+from knifeedge.calibration import calibrate, calibrate_pixels
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.evaluate import evaluate
 from knifeedge.metrics.protocols import PROTOCOLS
@@ -94,3 +96,110 @@ def test_a_set_without_edges_is_refused() -> None:
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown protocol"):
         calibrate(np.eye(3), np.eye(3), protocol="none")
+
+
+# --- pixels by themselves -------------------------------------------------------------------------
+
+
+def naive_pixels(maps, labels, beta):
+    """F-beta at each threshold, pixel by pixel, and the middle of the best, of two the lower."""
+    curve = []
+    for i in range(1, 100):
+        hits = false_alarms = misses = 0
+        for prob, label in zip(maps, labels, strict=True):
+            for value, edge in zip(prob.ravel(), label.ravel(), strict=True):
+                marked = value >= prob.dtype.type(i / 100)
+                hits += bool(marked and edge)
+                false_alarms += bool(marked and not edge)
+                misses += bool(edge and not marked)
+        weighted = (1 + beta**2) * hits
+        curve.append(weighted / (weighted + beta**2 * misses + false_alarms) if hits else 0.0)
+    best = [i for i, f in enumerate(curve) if f >= max(curve) * (1 - 1e-12)]
+    return curve, best[(len(best) - 1) // 2]
+
+
+@st.composite
+def some_pixels(draw):
+    """Maps and labels with at least one edge; values on the thresholds are likely."""
+    dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    on_thresholds = st.integers(0, 100).map(lambda i: float(dtype(i / 100)))
+    width = np.dtype(dtype).itemsize * 8
+    values = on_thresholds | st.floats(0, 1, width=width)
+    shapes = draw(st.lists(array_shapes(max_dims=2, max_side=4), min_size=1, max_size=3))
+    maps = [draw(drawn_arrays(dtype, shape, elements=values)) for shape in shapes]
+    labels = [draw(drawn_arrays(bool, shape)) for shape in shapes]
+    labels[0].flat[0] = True
+    maps[0].flat[0] = max(maps[0].flat[0], dtype(0.01))
+    return maps, labels
+
+
+@given(some_pixels(), st.sampled_from([0.5, 1.0, 2.0]) | st.floats(0.05, 20))
+def test_pixels_against_a_loop_over_them(pixels, beta) -> None:
+    maps, labels = pixels
+    found = calibrate_pixels(maps, labels, beta=beta)
+    curve, best = naive_pixels(maps, labels, beta)
+    np.testing.assert_allclose(found.curve, curve, rtol=1e-12)
+    assert found.score == found.curve.max() == found.curve[round(found.threshold * 100) - 1]
+    assert found.threshold == (best + 1) / 100 or found.curve[best] < found.score
+    assert found.beta == beta
+
+
+def test_pixels_agree_with_a_protocol_without_tolerance() -> None:
+    maps, labels = noisy_masks(4)
+    exact, fast = calibrate(maps, labels, protocol=PIXELS), calibrate_pixels(maps, labels)
+    np.testing.assert_allclose(fast.curve, exact.curve, rtol=1e-12)
+    assert fast.threshold == exact.threshold
+    assert fast.protocol.name == "pixel"
+    assert (fast.protocol.max_dist, fast.protocol.thin) == (0.0, False)
+
+
+def test_of_equal_pixel_thresholds_the_middle_and_of_two_the_lower() -> None:
+    edges = np.array([True, False])
+    # F is 1 from 0.31 to 0.60, thirty thresholds; then from 0.31 to 0.32.
+    assert calibrate_pixels([np.array([0.605, 0.305])], [edges]).threshold == 0.45
+    assert calibrate_pixels([np.array([0.325, 0.305])], [edges]).threshold == 0.31
+    assert calibrate_pixels([np.array([1.0, 0.0])], [edges]).threshold == 0.5
+
+
+def test_beta_moves_the_threshold() -> None:
+    maps, labels = noisy_masks(5)
+    found = [calibrate_pixels(maps, labels, beta=beta).threshold for beta in (0.2, 1, 5)]
+    assert found[0] > found[1] > found[2]
+    record = calibrate_pixels(maps, labels, beta=2).to_dict()
+    assert record["beta"] == 2
+    assert len(record["curve"]) == 99
+
+
+def test_pixels_are_read_one_map_at_a_time() -> None:
+    maps, labels = noisy_masks(6)
+    once = calibrate_pixels((m for m in maps), (label.astype(np.uint8) * 255 for label in labels))
+    np.testing.assert_array_equal(once.curve, calibrate_pixels(maps, labels).curve)
+
+
+def test_pixels_of_whole_numbers() -> None:
+    edges = np.array([0, 1, 0, 1])
+    assert calibrate_pixels([edges], [edges]).score == 1
+
+
+@pytest.mark.parametrize("beta", [0, -1, float("nan"), float("inf")])
+def test_a_wrong_beta_is_refused(beta) -> None:
+    with pytest.raises(ValueError, match=f"beta must be > 0 and finite, got {beta}"):
+        calibrate_pixels([np.ones(2)], [np.ones(2)], beta=beta)
+
+
+@pytest.mark.parametrize("values", [(-0.1, 0.5), (0.5, 1.1), (0.5, np.nan), (0, 255)])
+def test_pixels_that_are_no_probabilities_are_refused(values) -> None:
+    with pytest.raises(DataError, match=r"maps must be in \[0,1\] and of their labels' shapes"):
+        calibrate_pixels([np.array(values, float)], [np.array([True, False])])
+
+
+def test_pixels_and_labels_that_do_not_belong_together() -> None:
+    edges = np.eye(3, dtype=bool)
+    with pytest.raises(DataError, match=r"\(3, 3\) .* for \(3, 2\)"):
+        calibrate_pixels([edges * 0.5], [edges[:, :2]])
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        calibrate_pixels([edges * 0.5, edges * 0.5], [edges])
+    with pytest.raises(DataError, match="no threshold matches a single edge"):
+        calibrate_pixels([edges * 0.5], [edges & False])
+    with pytest.raises(DataError, match="no threshold matches a single edge"):
+        calibrate_pixels([], [])

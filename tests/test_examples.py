@@ -3,7 +3,16 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+
+from knifeedge.config import ModelConfig
+from knifeedge.data.synthetic import synthetic_scene
+from knifeedge.engine import WeightsInfo, predict, save_model
+from knifeedge.export import export_model
+from knifeedge.models import create_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -30,6 +39,21 @@ def test_tabular(capsys):
         assert 0 < threshold < 1
         assert calibrated > 0.5
     assert "calibrated" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_onnx_predict(tmp_path):
+    image, _ = synthetic_scene(0, 0, (48, 64))
+    Image.fromarray(image).save(tmp_path / "picture.png")
+    torch.manual_seed(0)
+    model = create_model("tiny").eval()
+    save_model(tmp_path / "model.safetensors", model, WeightsInfo(ModelConfig("tiny")))
+    export_model(tmp_path / "model.safetensors", tmp_path / "tiny.onnx", check=False)
+    script = load("onnx_predict")
+    script.main(tmp_path / "tiny.onnx", tmp_path / "picture.png", tmp_path / "map.png")
+    written = np.asarray(Image.open(tmp_path / "map.png")).astype(int)
+    expected = np.rint(255 * predict(model, image))
+    assert np.abs(written - expected).max() <= 1
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)

@@ -117,6 +117,8 @@ def calibrate_pixels(
     reach = np.zeros((2, len(THRESHOLDS) + 1), dtype=np.int64)
     for prob, label in zip(maps, labels, strict=True):
         prob, label = np.asarray(prob), np.asarray(label).astype(bool)
+        if prob.dtype.kind != "f":
+            prob = prob.astype(np.float64)
         if prob.shape != label.shape or not (prob.min() >= 0 and prob.max() <= 1):
             raise DataError(
                 f"maps must be in [0,1] and of their labels' shapes, got {prob.shape} in"

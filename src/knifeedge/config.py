@@ -94,12 +94,15 @@ class Training:
         """Refuse values out of range."""
         least = {"epochs": 1, "seed": 0, "batch_size": 1, "crop": 1, "refresh": 1}
         least |= {"learning_rate": 0, "weight_decay": 0, "validate_every": 0}
+        least |= {"checkpoint_seconds": 0}
+        most = {"seed": 2**63 - 1, "learning_rate": 1e30, "weight_decay": 1e30}  # as torch takes
         for name, value in least.items():
             given = getattr(self, name)
             if given is not None and not value <= given < float("inf"):
                 raise ConfigError(f"{name} must be at least {value} and finite, got {given}")
-        if not self.checkpoint_seconds >= 0:
-            raise ConfigError(f"checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
+        for name, limit in most.items():
+            if getattr(self, name) > limit:
+                raise ConfigError(f"{name} must be at most {limit:g}, got {getattr(self, name)}")
         if self.precision not in get_args(Precision):
             known = ", ".join(get_args(Precision))
             raise ConfigError(f"precision must be one of {known}, got {self.precision!r}")
@@ -182,7 +185,7 @@ def read_config(
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise ConfigError(f"{path} is not {kind}: {error}") from None
     try:
@@ -264,7 +267,10 @@ def _checked(wanted: Any, value: Any, key: str) -> Any:
     if origin is not None:  # Mapping[str, Any]
         origin, wanted = None, Mapping
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise KeyedError(key, f"{key} must be of type float, got a larger number") from None
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         kind = "table" if wanted is Mapping else wanted.__name__
         raise KeyedError(key, f"{key} must be of type {kind}, got {value!r}")
@@ -277,13 +283,13 @@ def _line_of(text: str, key: str, value: object = None) -> int | None:
     >>> _line_of('seeds = [0]\\nmodels = [\\n  { name = "heed" },\\n]', "models", "heed")
     3
     """
-    name = rf"(?:^|[\s{{,\[.])[\"']?{re.escape(key)}[\"']?\s*"
-    patterns = [rf"{name}[=:.\]]"]
+    name = rf"[\"']?{re.escape(key)}[\"']?\s*"
+    patterns = [rf"^\s*(\[+\s*)?{name}[=:.\]]", rf"[\s{{,.]{name}[=:.\]]"]
     if isinstance(value, str):
         quoted = rf"[\"']{re.escape(value)}[\"']"
-        patterns = [rf"{name}[=:]\s*{quoted}", quoted, *patterns]
+        patterns = [rf"\b{name}[=:]\s*{quoted}", quoted, *patterns]
     elif isinstance(value, int | float):
-        patterns = [rf"{name}[=:]\s*{re.escape(str(value))}0*(?![\d.])", *patterns]
+        patterns = [rf"\b{name}[=:]\s*{re.escape(str(value))}0*(?![\d.])", *patterns]
     lines = [line.partition(" #")[0] for line in text.splitlines()]
     for pattern in patterns:
         for number, line in enumerate(lines, start=1):

@@ -16,8 +16,9 @@ from knifeedge.disk import write_atomically
 from knifeedge.engine.logs import Callback
 from knifeedge.engine.predict import png
 from knifeedge.protocol import ProtocolResult, Stage, run_protocol
+from knifeedge.report import write_report
 
-PICTURE = "demo.png"
+PICTURE, REPORT = "demo.png", "report.html"
 ROWS = 4
 
 
@@ -42,7 +43,7 @@ def run(
     callbacks: Sequence[Callback] = (),
     on_stage: Stage | None = None,
 ) -> ProtocolResult:
-    """Do the protocol on made-up scenes, and draw what came of it.
+    """Do the protocol on made-up scenes, draw what came of it, and write the report.
 
     Args:
         folder: Where all files go; an interrupted demonstration there is continued.
@@ -56,6 +57,7 @@ def run(
     config = demo_config(seed)
     result = run_protocol(config, folder, callbacks=callbacks, on_stage=on_stage)
     write_atomically(folder / PICTURE, png(_picture(result)))
+    write_report([folder], folder / REPORT)
     return result
 
 

@@ -138,7 +138,7 @@ def run_protocol(
         if threshold is None:
             threshold, source = thresholds[str(loss.baseline)], "validation"
         scores = stages.test(runs[name], test, threshold, source)
-        seconds = read_log(runs[name])[-1].seconds
+        seconds = max((row.seconds for row in read_log(runs[name])), default=0.0)
         results.append(LossResult(name, runs[name], threshold, source, seconds, scores))
     result = ProtocolResult(folder, config, thresholds, tuple(results))
     if rank() == 0:

@@ -180,7 +180,7 @@ def test_truncated_weights(weights: Path, share: float) -> None:
 def test_safetensors_without_a_word_of_ours(tmp_path: Path, text) -> None:
     path = tmp_path / "a.safetensors"
     save_file(create_model("tiny").state_dict(), path, text and {"knifeedge": text})
-    with pytest.raises(CheckpointError, match="is damaged|does not say which network it is of"):
+    with pytest.raises(CheckpointError, match=r"is damaged|does not say which network it is of"):
         load_model(path)
     if text is None:
         assert load_model(path, model="tiny")[1] == WeightsInfo(TINY)
@@ -188,13 +188,15 @@ def test_safetensors_without_a_word_of_ours(tmp_path: Path, text) -> None:
 
 def test_places_without_weights(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "no.safetensors"):
-        with pytest.raises(CheckpointError, match="there is no weights file .*; name a run's"):
+        with pytest.raises(CheckpointError, match=r"there is no weights file .*; name a run's"):
             load_model(path)
     network, optimiser = trained()
     save_checkpoint(tmp_path / "last.ckpt", network, optimiser, CONFIG, Progress())
     with pytest.raises(CheckpointError, match=r"not finished; .*knifeedge train --resume"):
         load_model(tmp_path)
-    with pytest.raises(CheckpointError, match="checkpoint to resume from; name model.safetensors"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint to resume from; name model\.safetensors"
+    ):
         load_model(tmp_path / "last.ckpt")
 
 

@@ -128,7 +128,7 @@ def test_8_bits_16_bits_and_floats_are_the_same_map(model, photos: Path, tmp_pat
 @pytest.mark.parametrize("kind", ["png", "png16", "npy"])
 def test_yes_and_no(model, photos: Path, tmp_path: Path, kind: str) -> None:
     prob = predict(model, picture())
-    threshold = float(np.median(prob))  # the probability of one pixel: "at least" is seen
+    threshold = float(np.sort(prob, axis=None)[300])  # that of one pixel: "at least" is seen
     (path,) = predict_files(
         model, [photos / "a.png"], tmp_path, map_format=kind, threshold=threshold
     )

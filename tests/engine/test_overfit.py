@@ -8,7 +8,6 @@ from knifeedge.engine import predict_set, train
 from knifeedge.engine.predict import labels_of
 from knifeedge.metrics import evaluate
 
-
 # Learning rate and epochs of one step each: from scratch, HED and BDCN need small steps to start.
 SETTINGS = {
     "tiny": (1e-2, 150),

@@ -8,11 +8,15 @@ import typer
 
 from knifeedge.cli import data
 from knifeedge.cli.calibrate import calibrate
+from knifeedge.cli.console import tell_interrupts
 from knifeedge.cli.demo import demo
 from knifeedge.cli.evaluate import evaluate
+from knifeedge.cli.experiment import experiment
+from knifeedge.cli.export import export
 from knifeedge.cli.models import models
 from knifeedge.cli.predict import predict
 from knifeedge.cli.protocol import protocol
+from knifeedge.cli.report import report
 from knifeedge.cli.train import train
 from knifeedge.errors import KnifeEdgeError
 
@@ -24,8 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, train, predict, evaluate, calibrate, protocol, models):
-    app.command()(verb)
+for verb in (
+    *(demo, train, predict, evaluate, calibrate, protocol, experiment, report, export, models),
+):
+    app.command()(tell_interrupts(verb))
 app.add_typer(data.app)
 
 

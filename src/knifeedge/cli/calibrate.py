@@ -10,6 +10,7 @@ import typer
 
 from knifeedge.cli import training as options
 from knifeedge.cli.console import warnings_as_lines
+from knifeedge.errors import ConfigError
 
 
 def calibrate(
@@ -45,9 +46,13 @@ def calibrate(
     from knifeedge.engine.devices import find_device
 
     trained = dict(read_info(weights).training.get("data", {}))
-    given = {"name": data, "root": root and str(root), "split": split}
-    if data is not None and data.lower() != str(trained.get("name", "")).lower():
+    if data is not None and data.lower() == str(trained.get("name", "")).lower():
+        data = None  # the same, in whatever case
+    elif data is not None:
         trained = {}
+    elif not trained:
+        raise ConfigError(f"{weights} does not say what it was trained on; give --data")
+    given = {"name": data, "root": root and str(root), "split": split}
     table = options.merge(
         trained, {k: v for k, v in given.items() if v}, options.pairs(data_option, "--data-option")
     )

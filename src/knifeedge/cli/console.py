@@ -1,9 +1,38 @@
 """What the verbs share on the terminal."""
 
+import functools
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+import typer
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+class Stopped(typer.Abort):
+    """An interrupt that keeps its words and its signal; Typer drops those of KeyboardInterrupt."""
+
+    def __init__(self, interrupt: KeyboardInterrupt) -> None:
+        super().__init__(*interrupt.args)
+        self.number = getattr(interrupt, "number", signal.SIGINT)
+
+
+def tell_interrupts(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """A verb whose interrupts reach `main` with what they say."""
+
+    @functools.wraps(verb)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            return verb(*arguments, **options)
+        except KeyboardInterrupt as interrupt:
+            raise Stopped(interrupt) from interrupt
+
+    return call
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def demo(
     """
     from knifeedge.cli.protocol import print_result, tell_stage
     from knifeedge.cli.training import training_bar
-    from knifeedge.demo import PICTURE, run
+    from knifeedge.demo import PICTURE, REPORT, run
 
     result = run(folder, seed=seed, callbacks=[training_bar()], on_stage=tell_stage)
     print_result(result)
@@ -28,4 +28,5 @@ def demo(
         "One run proves nothing: another seed moves these scores by more than the losses differ."
         " docs/demo.md has the mean difference over seeds, with its interval."
     )
+    print(f"report: {folder / REPORT}")
     print(f"image, label and maps of {', '.join(result.config.losses)}: {folder / PICTURE}")

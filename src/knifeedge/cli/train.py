@@ -66,5 +66,5 @@ def train(
     else:
         chosen = options.build(TrainConfig, config, given)
         run = run_training(chosen, out, callbacks=[bar], **machine)
-    last = run.log[-1]
-    print(f"{run.folder / 'model.safetensors'}: {last.step} steps, loss {last.loss:.4f}")
+    last = f"{run.log[-1].step} steps, loss {run.log[-1].loss:.4f}" if run.log else "no log"
+    print(f"{run.folder / 'model.safetensors'}: {last}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -94,11 +93,13 @@ def build(cls: type[Config], config: Path | None, given: dict[str, Any]) -> Conf
     """
 
     def change(content: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(content, dict):
+            return content  # `from_mapping` refuses it
         for table, inside in _TABLES.items():
             values = {field: given[option] for option, field in inside.items() if given.get(option)}
             options = pairs(given.get(f"{table}_option"), f"--{table}-option")
             merged = merge(content.get(table, {}), values, options)
-            if "name" not in merged:
+            if isinstance(merged, dict) and "name" not in merged:
                 raise ConfigError(f"the {table} is not named; give --{table}")
             content[table] = merged
         fields = {entry.name for entry in dataclasses.fields(cls)} - set(_TABLES)  # type: ignore[arg-type]
@@ -117,6 +118,8 @@ _TABLES = {
 
 def merge(table: dict[str, Any], values: dict[str, Any], options: dict[str, Any]) -> Any:
     """A table with values and options put in; another name does away with the options before."""
+    if not isinstance(table, dict) or not isinstance(table.get("options", {}), dict):
+        return table  # `from_mapping` refuses it
     before = table.get("options", {}) if values.get("name") in (None, table.get("name")) else {}
     merged = table | {key: str(value) for key, value in values.items()}
     return merged | {"options": {**before, **options}}
@@ -167,10 +170,19 @@ def training_bar() -> Callback:
 def split_commas(text: str | None) -> list[str] | None:
     """A list with commas between; those inside brackets belong to an entry.
 
-    >>> split_commas("wbce,baa(base=ebt,threshold=0.6)")
-    ['wbce', 'baa(base=ebt,threshold=0.6)']
+    >>> split_commas("wbce, baa(threshold=0.6,base=ebt(radius=3))")
+    ['wbce', 'baa(threshold=0.6,base=ebt(radius=3))']
     """
-    return None if text is None else re.split(r",(?![^()]*\))", text)
+    if text is None:
+        return None
+    entries, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth <= 0:
+            entries.append("")
+        else:
+            entries[-1] += character
+    return [entry.strip() for entry in entries]
 
 
 def pairs(entries: list[str] | None, option: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The data sets by name: BSDS500, BRIND, UDED, BIPED2, an own folder, and the synthetic one."""
 
+import difflib
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -124,9 +126,29 @@ def load_dataset(
     if name.lower() not in known:
         raise ConfigError(f"there is no data set {name!r}; there are {', '.join(known.values())}")
     proper = known[name.lower()]
+    _check_options(proper, options)
     if proper in LAYOUTS:
         return _open_public(LAYOUTS[proper], split, root, **options)
     return openers[proper](split, root=root, **options)
+
+
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse an option that the data set does not have, naming those it has."""
+    from knifeedge.data.synthetic import SyntheticSet
+
+    takes = {"folder": (open_folder, LabelRule), "synthetic": (SyntheticSet,)}
+    parameters = [
+        parameter.name
+        for taker in takes.get(name, (_open_public,))
+        for parameter in inspect.signature(taker).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    known = [p for p in parameters if p not in ("layout", "split", "root", "difficulty")]
+    for option in options:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            hint = f" (the closest is {close[0]!r})" if close else ""
+            raise ConfigError(f"{name} has no option {option!r}{hint}; it has {', '.join(known)}")
 
 
 def open_folder(

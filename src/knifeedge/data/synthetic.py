@@ -127,8 +127,8 @@ class SyntheticSet(EdgeSet):
         seed: int = 0,
         difficulty: Difficulty | None = None,
     ) -> None:
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"count must be a whole number, at least 1, got {count!r}")
         part = count - count // 4
         ranges = {
             "train": range(count),
@@ -155,7 +155,10 @@ class SyntheticSet(EdgeSet):
 
 
 def _check_size(size: int | tuple[int, int]) -> tuple[int, int]:
-    height, width = (size, size) if isinstance(size, int) else size
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+        raise ValueError(f"size must be a whole number, or height and width, got {size!r}")
+    height, width = sides
     if min(height, width) < 16:
         raise ValueError(f"size must be at least 16, got {size}")
     return height, width

@@ -9,6 +9,7 @@ import torch
 from knifeedge.calibration import Calibration, calibrate, calibrate_pixels
 from knifeedge.config import DataConfig, to_mapping
 from knifeedge.data.datasets import load_dataset
+from knifeedge.data.layouts import LAYOUTS
 from knifeedge.engine.checkpoint import load_model, store_threshold, weights_path
 from knifeedge.engine.predict import labels_of, predict_set, to_bytes
 from knifeedge.errors import ConfigError
@@ -41,10 +42,11 @@ def calibrate_weights(
     Returns:
         The threshold, its score and the curve.
     """
-    if data.split == "test" and not on_test_images:
+    has_test_images = data.split == "test" or (data.split == "all" and data.name in LAYOUTS)
+    if has_test_images and not on_test_images:
         raise ConfigError(
-            "calibrating on the test split tunes the threshold on the images that judge it; use"
-            " --split validation, or say --on-test-images"
+            f"calibrating on the split {data.split} tunes the threshold on the images that judge"
+            " it; use --split validation, or say --on-test-images"
         )
     if protocol is not None and beta != 1:
         raise ConfigError(f"beta is for pixels judged alone (--pixels); got beta {beta:g} without")

@@ -178,6 +178,10 @@ def load_checkpoint(
             entries.setdefault(int(index), {})[name] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": entries, "param_groups": groups})
+    for parameter, own in optimiser.state.items():
+        for name, value in own.items():
+            if value.shape == parameter.shape:  # in its memory layout, which a file does not keep
+                own[name] = torch.empty_like(parameter).copy_(value)
     return Progress(about["step"], about["seconds"], tuple(tensors[_LOSSES].tolist()))
 
 

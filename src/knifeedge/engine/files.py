@@ -119,7 +119,7 @@ def find_jobs(
     """
     jobs: dict[Path, Job] = {}
     written: dict[Path, Path] = {}
-    for image, stem in _find_images(inputs):
+    for image, stem in _find_images(inputs, out):
         target = out / stem.with_name(stem.name + ending)
         job = Job(image, target, out / stem.with_name(f"{stem.name}.overlay.png"))
         for path in (target, job.overlay) if overlay else (target,):
@@ -137,12 +137,14 @@ def find_jobs(
     return list(jobs.values())
 
 
-def _find_images(inputs: Sequence[str | Path]) -> Iterator[tuple[Path, Path]]:
+def _find_images(inputs: Sequence[str | Path], out: Path) -> Iterator[tuple[Path, Path]]:
     """Each picture with the name of its map, below the output folder and without its ending."""
     for entry in inputs:
         path = Path(entry)
         if path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_ENDINGS)
+            if out.resolve() != path.resolve():  # maps of an earlier call are no pictures
+                found = [p for p in found if out.resolve() not in p.resolve().parents]
             if not found:
                 raise DataError(f"there are no pictures in {path}")
             yield from ((p, p.relative_to(path).with_suffix("")) for p in found)

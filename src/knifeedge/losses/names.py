@@ -110,15 +110,15 @@ def parse_loss(text: str) -> LossName:
     SWBCELoss(from_logits=True, reduction='mean')
     >>> parse_loss("wbec")
     Traceback (most recent call last):
-    knifeedge.errors.ConfigError: there is no loss 'wbec' (the closest is 'wbce'); there are bce, ...
+    knifeedge.errors.ConfigError: there is no loss 'wbec' (the closest is 'wbce'); there are ...
     """
-    short = re.fullmatch(rf"\s*baa-([0-9.]+|{SELF_ADAPTIVE})\s*", text)
+    short = re.fullmatch(rf"\s*baa-([0-9.]+(?:e-?[0-9]+)?|{SELF_ADAPTIVE})\s*", text)
     written = f"baa(threshold={short[1]})" if short else text
     try:
         # A name with options has the form of a call in Python; it is read, never run.
         name = _loss(ast.parse(written.strip(), mode="eval").body)
         name.at(0.5).build()  # refuses options out of range now, not after an hour of training
-    except (SyntaxError, _UnreadableError, ValueError) as error:
+    except (SyntaxError, RecursionError, MemoryError, _UnreadableError, ValueError) as error:
         why = error.msg if isinstance(error, SyntaxError) else error
         raise ConfigError(
             f"the loss {text!r} cannot be understood ({why}); it should look like wbce, baa-0.7,"
@@ -136,6 +136,8 @@ def _loss(node: ast.expr) -> LossName:
     if not isinstance(call.func, ast.Name) or call.args:
         raise _UnreadableError("options are written key=value")
     word, options = call.func.id, {str(key.arg): key.value for key in call.keywords}
+    if len(options) < len(call.keywords):
+        raise _UnreadableError("an option is given twice")
     if word == "baa":
         _check_options("baa", options, ("base", *ADJUSTER_OPTIONS))
         base = _loss(options.pop("base", ast.Name(DEFAULT_BASE)))
@@ -146,16 +148,23 @@ def _loss(node: ast.expr) -> LossName:
     if word not in BASES:
         known = [*BASES, "baa-0.7", "baa-sa", "baa(...)"]
         raise ConfigError(f"there is no loss {_closest(word, known)}; there are {', '.join(known)}")
-    _check_options(word, options, _option_names(BASES[word]))
-    return LossName(word, {key: float(_value(key, value)) for key, value in options.items()})
+    defaults = _option_defaults(BASES[word])
+    _check_options(word, options, tuple(defaults))
+    values = {key: float(_value(key, value)) for key, value in options.items()}
+    for key, value in values.items():
+        if type(defaults[key]) is int and not value.is_integer():
+            raise _UnreadableError(f"{key} must be a whole number")
+    return LossName(word, values)
 
 
 def _value(key: str, node: ast.expr) -> float | str:
     if key == "threshold" and isinstance(node, ast.Name) and node.id == SELF_ADAPTIVE:
         return SELF_ADAPTIVE
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value)  # type: ignore[arg-type]
-    raise _UnreadableError(f"{key} must be a number")
+        value = float(node.value)  # type: ignore[arg-type]
+        if value < float("inf"):
+            return value
+    raise _UnreadableError(f"{key} must be a finite number")
 
 
 def _check_options(loss: str, options: Mapping[str, object], known: tuple[str, ...]) -> None:
@@ -170,10 +179,10 @@ def _closest(wrong: str, known: Sequence[str]) -> str:
     return f"{wrong!r} (the closest is {close[0]!r})" if close else repr(wrong)
 
 
-def _option_names(loss: type[PixelLoss]) -> tuple[str, ...]:
-    """The options of a loss that a name may set: its numbers."""
+def _option_defaults(loss: type[PixelLoss]) -> dict[str, float]:
+    """The options of a loss that a name may set, its numbers, with their defaults."""
     parameters = inspect.signature(loss).parameters.values()
-    return tuple(p.name for p in parameters if type(p.default) in (int, float))
+    return {p.name: p.default for p in parameters if type(p.default) in (int, float)}
 
 
 def _arguments(options: Mapping[str, object]) -> str:
@@ -182,4 +191,6 @@ def _arguments(options: Mapping[str, object]) -> str:
 
 
 def _number(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)  # of a float, all the digits it takes

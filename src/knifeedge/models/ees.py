@@ -133,7 +133,7 @@ def _softmax(scores: Tensor) -> Tensor:
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.is_contiguous(memory_format=torch.channels_last):
         # softmax(dim=1) would first copy these into the other layout.
-        return scores.movedim(1, -1).softmax(-1, dtype=dtype).movedim(-1, 1)
+        return scores.permute(0, 2, 3, 1).softmax(-1, dtype=dtype).permute(0, 3, 1, 2)
     return scores.softmax(1, dtype=dtype)
 
 

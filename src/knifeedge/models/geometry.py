@@ -11,6 +11,7 @@ size instead would stretch the map, that is shift it, wherever the size is not d
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +51,8 @@ def grow(images: Tensor, side: int = SMALLEST_SIDE) -> Tensor:
     torch.Size([1, 3, 40, 32])
     """
     height, width = images.shape[-2:]
+    if not isinstance(height, int):
+        return _grow_any(images, side)
     if height >= side and width >= side:
         return images
     missing = (0, max(side - width, 0), 0, max(side - height, 0))
@@ -105,7 +108,7 @@ def double_cornered(x: Tensor, size: Sequence[int]) -> Tensor:
     x = _doubling(x.shape[2], width, x) @ x
     n, h, _, channels = x.shape
     x = _doubling(h, height, x) @ x.reshape(n, h, width * channels)
-    return x.reshape(n, height, width, channels).movedim(-1, 1)
+    return x.reshape(n, height, width, channels).permute(0, 3, 1, 2)
 
 
 def bilinear_kernel(factor: int) -> Tensor:
@@ -117,6 +120,18 @@ def bilinear_kernel(factor: int) -> Tensor:
     """
     line = 1 - (torch.arange(2 * factor) - (factor - 0.5)).abs() / factor
     return torch.outer(line, line)
+
+
+def _grow_any(images: Tensor, side: int) -> Tensor:
+    """`grow` for sizes left free in an export: a graph has no `if`, so every image is indexed."""
+    for axis in (2, 3):
+        size: Any = images.shape[axis]
+        # torch.export has symbols for sizes, the older tracer tensors.
+        traced = isinstance(size, Tensor)
+        whole: Any = size.clamp(min=side) if traced else torch.sym_max(size, side)  # type: ignore[no-untyped-call]
+        places = torch.arange(whole, device=images.device).clamp(max=size - 1)
+        images = images.index_select(axis, places)
+    return images
 
 
 def _doubling(n: int, size: int, like: Tensor) -> Tensor:

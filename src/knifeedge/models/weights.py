@@ -1,6 +1,7 @@
 """Weights from local files: a state dict from safetensors, or from torch.save."""
 
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -104,7 +105,8 @@ def _read_safetensors(path: Path) -> object:
 
 def _read_torch(path: Path) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of pickles it then refuses
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} cannot be read as weights only: {first}") from None
