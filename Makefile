@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.knifeedge-installed
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench docs clean
 
 setup: $(STAMP)
 
@@ -18,7 +18,7 @@ demo: $(STAMP)
 	$(BIN)/knifeedge demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,5 +28,8 @@ lint: $(STAMP)
 bench: $(STAMP)
 	for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,8 @@ from knifeedge.data import load_dataset
 from knifeedge.disk import write_json
 from knifeedge.engine.predict import labels_of
 from knifeedge.metrics import evaluate
-from knifeedge.protocol import RESULT, ProtocolResult, run_protocol
+from knifeedge.protocol import run_protocol
+from knifeedge.results import RESULT, ProtocolResult
 
 SCORING = ("paper-strict", "paper-relaxed")
 

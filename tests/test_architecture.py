@@ -40,19 +40,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "edge_metric": {"metrics"},
     "engine": {"losses", "models", "data", "disk", "metrics", "calibration", "edge_metric"},
     "export": {"engine", "models", "data", "disk"},
-    "protocol": {"engine", "losses", "models", "data", "disk", "metrics"},
-    "experiments": {"protocol", "engine", "losses", "models", "data", "disk", "metrics"},
+    "results": {"engine", "data", "disk", "metrics"},
+    "protocol": {"results", "engine", "losses", "models", "data", "disk", "metrics"},
+    "experiments": {"results", "protocol", "engine", "losses", "models", "data", "disk", "metrics"},
     # It reads files only; the adjuster's curves are drawn from the adjuster itself.
     "report": {"metrics", "disk", "adjuster", "distance"},
-    "demo": {"protocol", "engine", "disk", "report"},
+    "demo": {"results", "protocol", "engine", "disk", "report"},
     "cli": {
         *("demo", "metrics", "data", "models", "engine", "protocol", "experiments", "export"),
-        *("report", "disk"),
+        *("report", "results", "disk"),
     },
     "__main__": {"cli"},
     "__init__": {
         *("adjuster", "distance", "losses", "metrics", "calibration", "edge_metric", "data"),
-        *("models", "engine", "protocol"),
+        *("models", "engine", "protocol", "results"),
     },
 }
 

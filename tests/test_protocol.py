@@ -22,7 +22,8 @@ from knifeedge.engine.checkpoint import read_info
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.scores import EdgeScores
 from knifeedge.models import register_model
-from knifeedge.protocol import RESULT, run_protocol
+from knifeedge.protocol import run_protocol
+from knifeedge.results import RESULT
 
 CONFIG = ProtocolConfig(
     DataConfig("synthetic", options={"count": 8, "size": 48}),

@@ -83,8 +83,10 @@ if TYPE_CHECKING:
         register_model as register_model,
     )
     from knifeedge.protocol import (
-        ProtocolResult as ProtocolResult,
         run_protocol as run_protocol,
+    )
+    from knifeedge.results import (
+        ProtocolResult as ProtocolResult,
     )
 
 _NAMES_IN = {
@@ -155,10 +157,8 @@ _NAMES_IN = {
         "Protocol",
         "evaluate",
     ),
-    "protocol": (
-        "ProtocolResult",
-        "run_protocol",
-    ),
+    "protocol": ("run_protocol",),
+    "results": ("ProtocolResult",),
 }
 _ROOMS = ("data", "metrics")
 _HOME_OF = {name: home for home, names in _NAMES_IN.items() for name in names}

@@ -15,8 +15,9 @@ from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig
 from knifeedge.disk import write_atomically
 from knifeedge.engine.logs import Callback
 from knifeedge.engine.predict import png
-from knifeedge.protocol import ProtocolResult, Stage, run_protocol
+from knifeedge.protocol import Stage, run_protocol
 from knifeedge.report import write_report
+from knifeedge.results import ProtocolResult
 
 PICTURE, REPORT = "demo.png", "report.html"
 ROWS = 4

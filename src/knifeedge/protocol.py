@@ -11,16 +11,12 @@ images and with the base loss. T is read only when the last training is over.
 """
 
 import dataclasses
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
 from torch import nn
 
@@ -40,54 +36,19 @@ from knifeedge.losses.names import parse_loss
 from knifeedge.metrics.evaluate import evaluate
 from knifeedge.metrics.outputs import file_name, write_scores
 from knifeedge.metrics.protocols import Protocol, get_protocol
-from knifeedge.metrics.scores import NUMBERS, EdgeScores
+from knifeedge.metrics.scores import EdgeScores
 from knifeedge.models.ees import EXTRACTOR_CHANNELS
 from knifeedge.models.registry import model_entry, model_names
-from knifeedge.version import VERSION
-
-RESULT, CALIBRATION = "result.json", "calibration.json"
-FORMAT = "knifeedge-result-1"
-GALLERY = 8  # test images kept beside the results, to look at
+from knifeedge.results import (
+    CALIBRATION,
+    LossResult,
+    ProtocolResult,
+    config_record,
+    read_json,
+    write_result,
+)
 
 Stage = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class LossResult:
-    """What came of one loss.
-
-    Attributes:
-        loss: Its name in the configuration.
-        folder: Of its training.
-        threshold: Fixed without the test images: the adjuster's own, or else the one calibrated.
-        threshold_from: "the loss" or "validation".
-        seconds: Of the last training.
-        scores: On the test images, by protocol.
-    """
-
-    loss: str
-    folder: Path
-    threshold: float
-    threshold_from: str
-    seconds: float
-    scores: dict[str, EdgeScores]
-
-
-@dataclass(frozen=True)
-class ProtocolResult:
-    """What came of the three steps.
-
-    Attributes:
-        folder: Where all files are.
-        config: What was done.
-        thresholds: The calibrated threshold of each base loss.
-        losses: One entry a loss, in the order of the configuration.
-    """
-
-    folder: Path
-    config: ProtocolConfig
-    thresholds: dict[str, float]
-    losses: tuple[LossResult, ...]
 
 
 def run_protocol(
@@ -142,7 +103,7 @@ def run_protocol(
         results.append(LossResult(name, runs[name], threshold, source, seconds, scores))
     result = ProtocolResult(folder, config, thresholds, tuple(results))
     if rank() == 0:
-        write_json(folder / RESULT, _record(result, _write_gallery(folder / "gallery", test)))
+        write_result(result, test, find_device(accelerator))
     barrier()
     return result
 
@@ -186,7 +147,7 @@ class _Stages:
             found = calibrate_weights(run, data, protocol=scoring, device=self._device)
             write_json(path, found.to_dict() | {"data": to_mapping(data)})
         barrier()
-        return float(_read_json(path)["threshold"])
+        return float(read_json(path)["threshold"])
 
     def test(
         self, run: Path, dataset: EdgeSet, threshold: float, source: str
@@ -209,7 +170,7 @@ class _Stages:
                     scores = evaluate(maps, labels_of(dataset), protocol=name)
                     write_scores(path, scores, at=threshold)
             barrier()
-        return {name: EdgeScores.from_dict(_read_json(path)) for name, path in paths.items()}
+        return {name: EdgeScores.from_dict(read_json(path)) for name, path in paths.items()}
 
     def _extractor(self, name: str, split: str) -> Path:
         """The run of an extractor, which is trained once for each split."""
@@ -260,18 +221,14 @@ def _open_folder(folder: Path, config: ProtocolConfig) -> None:
     check_target(folder, folder=True)
     path = folder / CONFIG
     if path.is_file():
-        saved = _read_json(path)
-        if saved != _config_record(config):
+        saved = read_json(path)
+        if saved != config_record(config):
             raise ConfigError(
-                f"{folder} holds another protocol: {difference(saved, _config_record(config))};"
+                f"{folder} holds another protocol: {difference(saved, config_record(config))};"
                 " name another folder"
             )
     elif rank() == 0:
-        write_json(path, _config_record(config))
-
-
-def _config_record(config: ProtocolConfig) -> dict[str, Any]:
-    return {"format": 1, "kind": "protocol", **to_mapping(config)}
+        write_json(path, config_record(config))
 
 
 def _write_map(folder: Path, network: nn.Module, sample: Sample) -> None:
@@ -287,62 +244,3 @@ def _write_map(folder: Path, network: nn.Module, sample: Sample) -> None:
 def _read_map(folder: Path, name: str) -> npt.NDArray[np.float32]:
     with Image.open(folder / f"{name}.png") as picture:
         return np.asarray(picture, dtype=np.float32) / np.float32(255)
-
-
-def _write_gallery(folder: Path, dataset: EdgeSet) -> list[str]:
-    """Some test images and their labels, beside the results."""
-    for index in range(min(GALLERY, len(dataset))):
-        sample = dataset[index]
-        write_atomically(folder / f"{sample.name}.image.png", png(sample.image))
-        write_atomically(folder / f"{sample.name}.label.png", png(sample.label))
-    return list(dataset.names[:GALLERY])
-
-
-def _record(result: ProtocolResult, gallery: list[str]) -> dict[str, Any]:
-    """The content of `result.json`."""
-    config, data = result.config, result.config.data
-    splits = ("pretrain", "validation", "train", "test")
-    sets = [load_dataset(data.name, s, root=data.root, **data.options) for s in splits]
-    calibrations = []
-    for base, threshold in result.thresholds.items():
-        run = f"pretrain-{loss_folder(base)}"
-        score = _read_json(result.folder / run / CALIBRATION)["score"]
-        calibrations.append({"base": base, "run": run, "threshold": threshold, "score": score})
-    losses = [
-        {
-            "loss": entry.loss,
-            "run": entry.folder.name,
-            "threshold": entry.threshold,
-            "threshold_from": entry.threshold_from,
-            "seconds": entry.seconds,
-            "scores": {
-                name: {key: getattr(scores, key) for key in NUMBERS}
-                | {"at": scores.at(entry.threshold)._asdict()}
-                for name, scores in entry.scores.items()
-            },
-        }
-        for entry in result.losses
-    ]
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "commit": os.environ.get("KNIFEEDGE_COMMIT"),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "config": _config_record(config),
-        "images": {split: len(images) for split, images in zip(splits, sets, strict=True)},
-        "calibrations": calibrations,
-        "losses": losses,
-        "gallery": gallery,
-        "seconds": sum(entry.seconds for entry in result.losses),
-    }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); delete it to have it made anew"
-        ) from None
-    return content

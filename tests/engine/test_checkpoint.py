@@ -328,3 +328,26 @@ def test_the_first_difference_of_two_configurations() -> None:
     assert checkpoint.difference(now | {"crop": 9}, now) == "its crop is 9, not 320"
     assert checkpoint.difference({}, now).startswith("its data is None, not {")
     assert checkpoint.difference(now | {"more": 1}, now) == "it has other keys"
+
+
+def test_the_optimisers_state_comes_back_in_the_layout_of_the_weights(tmp_path: Path) -> None:
+    """A fused optimiser refuses, on CUDA, moments that lie in memory otherwise than the weights."""
+
+    def setup() -> tuple[nn.Module, torch.optim.Adam]:
+        torch.manual_seed(0)
+        network = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        return network, torch.optim.Adam(network.parameters(), fused=True)
+
+    network, optimiser = setup()
+    network(torch.randn(1, 3, 8, 8)).sum().backward()
+    optimiser.step()
+    config = TrainConfig(DataConfig("synthetic"), ModelConfig("tiny"))
+    save_checkpoint(tmp_path / "last.ckpt", network, optimiser, config, Progress(1))
+    other, resumed = setup()
+    load_checkpoint(tmp_path / "last.ckpt", other, resumed, config)
+    for parameter, state in resumed.state.items():
+        assert state["exp_avg"].stride() == parameter.stride()
+    moments = zip(optimiser.state.values(), resumed.state.values(), strict=True)
+    for before, after in moments:
+        assert torch.equal(before["exp_avg_sq"], after["exp_avg_sq"])
+        assert before["step"] == after["step"]

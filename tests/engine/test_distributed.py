@@ -15,7 +15,8 @@ from knifeedge.engine import train
 from knifeedge.engine.checkpoint import load_model
 from knifeedge.engine.logs import read_log
 from knifeedge.models import register_model
-from knifeedge.protocol import RESULT, run_protocol
+from knifeedge.protocol import run_protocol
+from knifeedge.results import RESULT
 
 # Five images of 8 variants and batches of 6: the last batch has 4 samples, one rank more or less.
 DATA = DataConfig("synthetic", options={"count": 5, "size": 40})

@@ -262,3 +262,18 @@ def test_callbacks_hear_of_everything(tmp_path):
     train(CONFIG, tmp_path, callbacks=[Listener()])
     epochs = [("epoch", number, 8) for number in (1, 2, 3)]
     assert heard == [("start", 0, STEPS), *epochs, ("end",)]
+
+
+def test_callbacks_hear_of_a_stop(tmp_path):
+    heard = []
+
+    class Listener(StopAt):
+        def on_end(self, folder):
+            heard.append("end")
+
+        def on_stop(self, folder):
+            heard.append("stop")
+
+    with pytest.raises(Interrupted):
+        train(CONFIG, tmp_path, callbacks=[Listener(1)])
+    assert heard == ["stop"]

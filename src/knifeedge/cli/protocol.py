@@ -12,7 +12,7 @@ import typer
 from knifeedge.cli import training as options
 
 if TYPE_CHECKING:
-    from knifeedge.protocol import ProtocolResult
+    from knifeedge.results import ProtocolResult
 
 
 def protocol(
@@ -59,7 +59,8 @@ def protocol(
     """
     given = dict(locals())
     from knifeedge.config import ProtocolConfig
-    from knifeedge.protocol import RESULT, run_protocol
+    from knifeedge.protocol import run_protocol
+    from knifeedge.results import RESULT
 
     for name in ("losses", "scoring"):
         given[name] = options.split_commas(given[name])

@@ -164,6 +164,8 @@ def training_bar() -> Callback:
         def on_end(self, folder: Path) -> None:
             self._bar.stop()
 
+        on_stop = on_end
+
     return Bar()
 
 

@@ -141,3 +141,13 @@ class Journal:
         """The training is over and its weights are written."""
         for callback in self._callbacks:
             callback.on_end(self._folder)
+
+    def __enter__(self) -> "Journal":
+        """While it is entered, whoever listens is told of a training that stops by an exception."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """See `__enter__`."""
+        if kind is not None:
+            for callback in self._callbacks:
+                callback.on_stop(self._folder)

@@ -76,6 +76,9 @@ class Callback:
     def on_end(self, folder: Path) -> None:
         """The weights are written."""
 
+    def on_stop(self, folder: Path) -> None:
+        """It stops before its end: interrupted, or by an error."""
+
 
 class CsvLog(Callback):
     """`log.csv`: one row an epoch. A resumed training drops the rows it does again."""
@@ -142,5 +145,9 @@ class TensorBoardLog(Callback):
         self._writer.flush()
 
     def on_end(self, folder: Path) -> None:
+        """See `Callback`."""
+        self._writer.close()
+
+    def on_stop(self, folder: Path) -> None:
         """See `Callback`."""
         self._writer.close()

@@ -22,13 +22,12 @@ def make_optimiser(
     fabric: Fabric, network: nn.Module, learning_rate: float, weight_decay: float
 ) -> torch.optim.Adam:
     """Adam for the parameters that are trained."""
-    cuda = fabric.device.type == "cuda"
     return torch.optim.Adam(
         [p for p in network.parameters() if p.requires_grad],
         lr=learning_rate,
         weight_decay=weight_decay,
-        fused=cuda,
-        capturable=cuda,
+        fused=True,
+        capturable=fabric.device.type == "cuda",
     )
 
 

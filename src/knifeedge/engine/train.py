@@ -137,7 +137,7 @@ def train(
         listeners = [CsvLog(), TensorBoardLog(), *callbacks] if first else []
         journal = Journal(config, folder, pool, dataset.names, done, listeners)
         saved = time.perf_counter()
-        with StopSignals() as signals:
+        with StopSignals() as signals, journal:
             while journal.step < journal.steps:
                 epoch, part = divmod(journal.step, pool.steps)
                 image, target, mask = share(fabric, pool, epoch, pool.plan.batch(epoch, part))

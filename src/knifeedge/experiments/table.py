@@ -20,7 +20,7 @@ from knifeedge.config import ProtocolConfig, from_mapping, to_mapping
 from knifeedge.disk import write_json
 from knifeedge.errors import ConfigError
 from knifeedge.experiments.settings import Cell, ExperimentConfig, PaperRow
-from knifeedge.protocol import RESULT
+from knifeedge.results import RESULT
 
 TABLE, RUNS, FAILURE = "table.json", "runs", "failure.json"
 FORMAT = "knifeedge-experiment-1"
