@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from knifeedge.errors import ConfigError
 from knifeedge.losses.adjusted import AdjustedLoss
@@ -31,7 +32,18 @@ BASES: dict[str, type[PixelLoss]] = {
 }
 DEFAULT_BASE = "wbce"
 SELF_ADAPTIVE = "sa"
-ADJUSTER_OPTIONS = ("threshold", "window", "decay", "delta")
+
+
+class AdjusterSettings(NamedTuple):
+    """The settings of `AdjustedLoss` that a name may set."""
+
+    threshold: float | None
+    window: float
+    decay: float
+    delta: float
+
+
+ADJUSTER_OPTIONS = AdjusterSettings._fields
 
 
 @dataclass(frozen=True)
@@ -55,10 +67,21 @@ class LossName:
     @property
     def threshold(self) -> float | None:
         """The adjuster's threshold; None without one, or before it is calibrated."""
-        if self.adjuster is None or self.needs_threshold:
-            return None
-        default = inspect.signature(AdjustedLoss).parameters["threshold"].default
-        return float(self.adjuster.get("threshold", default))
+        return None if self.adjuster is None else self.settings.threshold
+
+    @property
+    def settings(self) -> "AdjusterSettings":
+        """The adjuster's settings in full; a threshold that is not calibrated yet is None.
+
+        >>> parse_loss("baa(threshold=sa,window=0.3)").settings
+        AdjusterSettings(threshold=None, window=0.3, decay=16.0, delta=1.0)
+        """
+        parameters = inspect.signature(AdjustedLoss).parameters
+        given = {name: parameters[name].default for name in ADJUSTER_OPTIONS}
+        given |= dict(self.adjuster or {})
+        if self.needs_threshold:
+            given["threshold"] = None
+        return AdjusterSettings(**given)
 
     @property
     def baseline(self) -> "LossName":

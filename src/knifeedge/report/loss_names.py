@@ -1,29 +1,26 @@
-"""What a loss's name says: its base, and the settings of its adjuster.
+"""What a loss's name says; a name that nobody understands says nothing.
 
-| name | base | adjuster |
-| --- | --- | --- |
-| `wbce`, any other | itself | none |
-| `baa-0.7` | `wbce` | threshold 0.7 |
-| `baa-sa` | `wbce` | threshold from validation |
-| `baa(base=ebt,threshold=0.6,window=0.1,decay=8)` | `ebt` | as it says; the rest by default |
+Understanding a name loads torch, so it is imported when it is needed.
 """
 
-import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-DEFAULT_BASE = "wbce"
+from knifeedge.errors import ConfigError
 
-
-@dataclass(frozen=True)
-class AdjusterSettings:
-    """Settings of an adjuster; `threshold` is None where validation sets it."""
-
-    threshold: float | None = 0.7
-    window: float = 0.2
-    decay: float = 16.0
+if TYPE_CHECKING:
+    from knifeedge.losses.names import AdjusterSettings, LossName
 
 
-_NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
+def adjuster_settings(loss: str) -> "AdjusterSettings | None":
+    """The settings of the adjuster; None for a loss without one.
+
+    >>> adjuster_settings("baa(base=ebt,threshold=sa,window=0.1,decay=8)")
+    AdjusterSettings(threshold=None, window=0.1, decay=8.0, delta=1.0)
+    >>> adjuster_settings("wbce") is None
+    True
+    """
+    name = _parse(loss)
+    return None if name is None or name.adjuster is None else name.settings
 
 
 def base_of(loss: str) -> str | None:
@@ -32,34 +29,14 @@ def base_of(loss: str) -> str | None:
     >>> base_of("baa-0.7"), base_of("baa(base=focal(gamma=3),window=0.1)"), base_of("ebt")
     ('wbce', 'focal(gamma=3)', None)
     """
-    if not loss.startswith("baa"):
-        return None
-    named = re.search(r"\bbase\s*=\s*(\w+(?:\([^)]*\))?)", loss)
-    return named.group(1) if named else DEFAULT_BASE
+    name = _parse(loss)
+    return None if name is None or name.adjuster is None else str(name.baseline)
 
 
-def adjuster_settings(loss: str) -> AdjusterSettings | None:
-    """The adjuster in a loss's name; None for a loss without one.
+def _parse(loss: str) -> "LossName | None":
+    from knifeedge.losses.names import parse_loss
 
-    >>> adjuster_settings("baa-0.7")
-    AdjusterSettings(threshold=0.7, window=0.2, decay=16.0)
-    >>> adjuster_settings("baa(base=ebt,threshold=sa,window=0.1,decay=8)")
-    AdjusterSettings(threshold=None, window=0.1, decay=8.0)
-    >>> adjuster_settings("wbce") is None
-    True
-    """
-    if not loss.startswith("baa"):
-        return None
-    found: dict[str, float | None] = {}
-    short = re.match(rf"baa-(?:{_NUMBER}|sa)", loss)
     try:
-        if short:
-            found["threshold"] = float(short.group(1)) if short.group(1) else None
-        for key in ("threshold", "window", "decay"):
-            named = re.search(rf"\b{key}\s*=\s*(?:{_NUMBER}|sa)", loss)
-            if named:
-                found[key] = float(named.group(1)) if named.group(1) else None
-        settings = AdjusterSettings(**found)  # type: ignore[arg-type]
-    except ValueError:
+        return parse_loss(loss)
+    except ConfigError:
         return None
-    return settings if settings.window and settings.decay is not None else None
