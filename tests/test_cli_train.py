@@ -197,7 +197,7 @@ def test_a_data_set_without_edges(bare: Path, tmp_path: Path) -> None:
         (("--model-option", "kernel=3"), "model 'tiny' has no option 'kernel'"),
         (("--model-option", "kernel"), "--model-option must be KEY=VALUE, got 'kernel'"),
         (("--data", "UDDE"), "there is no data set 'UDDE'; there are BSDS500"),
-        (("--data", "folder", "--root", "nowhere"), "nowhere"),
+        (("--data", "folder", "--root", "nowhere"), "folder has no option 'count'"),
         (("--split", "trian"), "synthetic has no split 'trian'; it has train"),
         (("--learning-rate", "nan"), "learning_rate must be at least 0 and finite, got nan"),
         (("--learning-rate", "1e40"), "learning_rate must be at most 1e+30, got 1e+40"),

@@ -266,7 +266,7 @@ def test_bad_arguments(run_folder, tmp_path, monkeypatch):
         export.export_model(run_folder, tmp_path / "a.onnx", format="tflite")
     with pytest.raises(DataError, match="is a folder"):
         export.export_model(run_folder, tmp_path)
-    with pytest.raises(ConfigError, match=r"a torch file must end in \.pt2, got .*a\.onnx"):
+    with pytest.raises(ConfigError, match=r"must end in \.pt2 for this format, got .*a\.onnx"):
         export.export_model(run_folder, tmp_path / "a.onnx", format="torch")
     with pytest.raises(CheckpointError, match="there is no weights file"):
         export.export_model(tmp_path / "nowhere", tmp_path / "a.onnx")

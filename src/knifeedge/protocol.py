@@ -26,7 +26,7 @@ from knifeedge.data.samples import EdgeSet, Sample
 from knifeedge.disk import check_target, write_atomically, write_json
 from knifeedge.engine.calibrate import calibrate_weights
 from knifeedge.engine.checkpoint import WEIGHTS, difference, load_model, store_threshold
-from knifeedge.engine.devices import barrier, find_device, rank, world_size
+from knifeedge.engine.devices import barrier, find_device, open_fabric, rank, world_size
 from knifeedge.engine.logs import Callback, read_log
 from knifeedge.engine.predict import labels_of, png, predict, to_bytes
 from knifeedge.engine.signals import Interrupted
@@ -79,8 +79,9 @@ def run_protocol(
     losses = {name: parse_loss(name) for name in config.losses}
     scoring = [get_protocol(name) for name in config.scoring]
     test = _open_test_set(config.data)
-    _open_folder(folder, config)
     machine: dict[str, Any] = {"accelerator": accelerator, "devices": devices, "nodes": nodes}
+    open_fabric(**machine, precision=config.precision)  # from here on there are all processes
+    _open_folder(folder, config)
     stages = _Stages(config, folder, machine, callbacks, on_stage or (lambda *_: None))
 
     thresholds = {}

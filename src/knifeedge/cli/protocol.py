@@ -59,6 +59,7 @@ def protocol(
     """
     given = dict(locals())
     from knifeedge.config import ProtocolConfig
+    from knifeedge.engine.devices import rank
     from knifeedge.protocol import run_protocol
     from knifeedge.results import RESULT
 
@@ -76,6 +77,8 @@ def protocol(
         callbacks=[options.training_bar()],
         on_stage=tell_stage,
     )
+    if rank() > 0:
+        return
     if as_json:
         print(json.dumps(json.loads((folder / RESULT).read_text()), indent=1))
         return

@@ -54,6 +54,7 @@ def train(
     given = dict(locals())
     from knifeedge.config import TrainConfig
     from knifeedge.engine import resume_run, train as run_training
+    from knifeedge.engine.devices import rank
 
     bar = options.training_bar()
     machine = {name: given.pop(name) for name in ("accelerator", "devices", "nodes")}
@@ -66,5 +67,7 @@ def train(
     else:
         chosen = options.build(TrainConfig, config, given)
         run = run_training(chosen, out, callbacks=[bar], **machine)
+    if rank() > 0:
+        return
     last = f"{run.log[-1].step} steps, loss {run.log[-1].loss:.4f}" if run.log else "no log"
     print(f"{run.folder / 'model.safetensors'}: {last}")

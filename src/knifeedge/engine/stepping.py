@@ -5,6 +5,7 @@ graph: a step is then one launch, and the card does not wait for Python. Anywher
 batch of another shape than the graph's, such as the last of an epoch, the same step runs eagerly.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ def make_step(
     """The step of a training; it returns the loss."""
     model, wrapped = fabric.setup(network, optimiser)
     model.train()
+    # Channels-last gradients are copied into the others' layout: correct, and a matter of course.
+    warnings.filterwarnings("ignore", "(?s).*Grad strides do not match bucket view strides")
     if fabric.device.type == "cuda" and fabric.world_size == 1:
         return GraphedStep(fabric, network, optimiser, loss)
 
