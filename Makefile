@@ -29,7 +29,7 @@ bench: $(STAMP)
 	for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 docs: $(STAMP)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

@@ -77,6 +77,7 @@ def _box(axes, left: float, bottom: float, width: float, text: str, colour: str)
 
 
 def main() -> None:
+    """Draw all of them."""
     for name, figure in {"adjuster": adjuster(), "three-steps": three_steps()}.items():
         write_atomically(IMAGES / f"{name}.svg", encode(figure, "svg"))
     with TemporaryDirectory() as folder:

@@ -12,14 +12,16 @@ import knifeedge as ke
 SOURCE = Path(ke.__file__).parent
 
 PUBLIC = """
-    AdjustedBinLoss AdjustedClassLoss AdjustedLoss BCELoss Calibration Callback CheckpointError
-    ConfigError DataConfig DataError DeepSupervisionLoss DistanceWeight EBTLoss EdgeMetric
-    EdgeScores FocalLoss KnifeEdgeError ModelConfig PixelLoss Protocol ProtocolConfig ProtocolResult
-    Run SWBCELoss TrainConfig WBCELoss adjuster_weight bce_loss bin_distance calibrate
-    calibrate_pixels check_distance_weight class_margin cosine_weight create_model data
-    distance_weight ebt_loss evaluate extended_weight focal_loss hard_adjuster load_model
-    masked_distance metrics power_weight predict register_model run_protocol swbce_loss train
-    wbce_loss windowed_adjuster
+    APLoss AdjustedBinLoss AdjustedClassLoss AdjustedLoss AnyLossF1 BCELoss Calibration Callback
+    CheckpointError ConfigError DataConfig DataError DeepSupervisionLoss DiceLoss DistanceWeight
+    EBTLoss EdgeMetric EdgeScores FocalLoss HeavisideF1Loss KnifeEdgeError LovaszHingeLoss
+    ModelConfig PixelLoss Protocol ProtocolConfig ProtocolResult RegionLoss Run SWBCELoss
+    ScoreOrientedLoss SoftF1Loss TrainConfig TverskyLoss WBCELoss adjuster_weight anyloss_f1 ap_loss
+    bce_loss bin_distance calibrate calibrate_pixels check_distance_weight class_margin
+    cosine_weight create_model data dice_loss distance_weight ebt_loss evaluate extended_weight
+    focal_loss hard_adjuster heaviside_f1_loss load_model lovasz_hinge_loss masked_distance metrics
+    power_weight predict register_model run_protocol score_oriented_loss soft_f1_loss swbce_loss
+    train tversky_loss wbce_loss windowed_adjuster
 """.split()  # noqa: SIM905
 
 # Each room, and the rooms it may import; everything may import `errors`, `config` and

@@ -1,11 +1,13 @@
 """Losses by name: there and back, and what is said of a wrong one."""
 
 import pytest
+import torch
 from hypothesis import example, given, strategies as st
 
 from knifeedge.errors import ConfigError
 from knifeedge.losses import AdjustedLoss, BCELoss, EBTLoss, FocalLoss, SWBCELoss, WBCELoss
 from knifeedge.losses.names import BASES, LossName, parse_loss
+from knifeedge.losses.regions import REGION_LOSSES
 
 # --- there and back -------------------------------------------------------------------------------
 
@@ -175,3 +177,28 @@ def test_nothing_in_a_name_is_run(tmp_path, text: str) -> None:
     with pytest.raises(ConfigError):
         parse_loss(text.format(path))
     assert not path.exists()
+
+
+# --- losses of whole regions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REGION_LOSSES)
+def test_a_loss_of_a_region_has_a_name(name: str) -> None:
+    found = parse_loss(name)
+    assert isinstance(found.build(), REGION_LOSSES[name])
+    assert str(found) == name
+    assert found.baseline == found
+    assert not found.needs_threshold
+
+
+@pytest.mark.parametrize("name", REGION_LOSSES)
+def test_a_loss_of_a_region_cannot_be_adjusted(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        parse_loss(f"baa(base={name})")
+
+
+def test_options_of_a_loss_of_a_region() -> None:
+    built = parse_loss("tversky(alpha=0.5,beta=0.5)").build()
+    logits, target = torch.tensor([0.3, -1.0]), torch.tensor([1.0, 0.0])
+    assert torch.equal(built(logits, target), parse_loss("dice").build()(logits, target))
+    assert str(parse_loss("dice(smooth=0)")) == "dice(smooth=0)"

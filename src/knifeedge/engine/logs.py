@@ -60,7 +60,7 @@ class Callback:
     """Base of one's own logging: override what is of interest.
 
     >>> class Say(Callback):
-    ...     def on_epoch(self, record: EpochRecord) -> None:
+    ...     def on_epoch(self, record: EpochRecord, losses: Sequence[float]) -> None:
     ...         print(record.epoch, record.loss)
     """
 

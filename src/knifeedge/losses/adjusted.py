@@ -12,6 +12,7 @@ from knifeedge.distance import (
     check_distance_weight,
     check_window,
 )
+from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import probability
 from knifeedge.losses.inputs import check_per_element
 from knifeedge.losses.reduction import PixelLoss, Reduction
@@ -108,6 +109,11 @@ def check_base(base: BaseLoss) -> None:
     """Refuse, at construction, a base that can be seen to reduce or not to be a loss."""
     if not callable(base):
         raise TypeError(f"base must be a loss or a callable, got {type(base).__name__}")
+    if isinstance(base, RegionLoss):
+        raise ValueError(
+            f"base must return one value per element, but {type(base).__name__} is one of the "
+            f"losses of whole regions; adjust a pixel loss such as WBCELoss"
+        )
     reduction = getattr(base, "reduction", "none")
     if not isinstance(base, PixelLoss) and reduction in ("mean", "sum"):
         raise ValueError(

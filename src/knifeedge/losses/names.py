@@ -3,6 +3,8 @@
 | name | loss |
 | --- | --- |
 | bce, wbce, swbce, ebt, focal | as they are; with options: `focal(gamma=3)` |
+| dice, tversky, lovasz_hinge, ap | losses of a whole region: `dice(smooth=0)`; never adjusted |
+| soft_f1, anyloss_f1, heaviside_f1, score_oriented | surrogates of F1, of whole regions too |
 | baa-0.7 | WBCE adjusted at the threshold 0.7, the paper's BAA-0.7 |
 | baa-sa | WBCE adjusted at a calibrated threshold, the paper's BAA-SA |
 | baa(base=swbce,threshold=0.6,window=0.3) | any base, any setting; `threshold=sa` is calibrated |
@@ -18,10 +20,12 @@ from typing import NamedTuple
 
 from knifeedge.errors import ConfigError
 from knifeedge.losses.adjusted import AdjustedLoss
+from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import BCELoss, SWBCELoss, WBCELoss
 from knifeedge.losses.ebt import EBTLoss
 from knifeedge.losses.focal import FocalLoss
 from knifeedge.losses.reduction import PixelLoss
+from knifeedge.losses.regions import REGION_LOSSES
 
 BASES: dict[str, type[PixelLoss]] = {
     "bce": BCELoss,
@@ -30,6 +34,7 @@ BASES: dict[str, type[PixelLoss]] = {
     "ebt": EBTLoss,
     "focal": FocalLoss,
 }
+LOSSES: dict[str, type[PixelLoss] | type[RegionLoss]] = {**BASES, **REGION_LOSSES}
 DEFAULT_BASE = "wbce"
 SELF_ADAPTIVE = "sa"
 
@@ -95,7 +100,7 @@ class LossName:
         settings = {**(self.adjuster or {}), "threshold": threshold}
         return LossName(self.base, self.base_options, settings)
 
-    def build(self) -> PixelLoss:
+    def build(self) -> PixelLoss | RegionLoss:
         """The loss itself.
 
         >>> parse_loss("focal(gamma=3)").build()
@@ -107,7 +112,7 @@ class LossName:
                 " such as baa-0.7"
             )
         whole = {key: int(v) if v == int(v) else v for key, v in self.base_options.items()}
-        base = BASES[self.base](**whole)  # type: ignore[arg-type]
+        base = LOSSES[self.base](**whole)  # type: ignore[arg-type]
         if self.adjuster is None:
             return base
         return AdjustedLoss(base, **self.adjuster)  # type: ignore[arg-type]
@@ -168,10 +173,10 @@ def _loss(node: ast.expr) -> LossName:
             raise _UnreadableError("base must be a loss that is not adjusted")
         adjuster = {key: _value(key, value) for key, value in options.items()}
         return LossName(base.base, base.base_options, adjuster)
-    if word not in BASES:
-        known = [*BASES, "baa-0.7", "baa-sa", "baa(...)"]
+    if word not in LOSSES:
+        known = [*LOSSES, "baa-0.7", "baa-sa", "baa(...)"]
         raise ConfigError(f"there is no loss {_closest(word, known)}; there are {', '.join(known)}")
-    defaults = _option_defaults(BASES[word])
+    defaults = _option_defaults(LOSSES[word])
     _check_options(word, options, tuple(defaults))
     values = {key: float(_value(key, value)) for key, value in options.items()}
     for key, value in values.items():
@@ -202,7 +207,7 @@ def _closest(wrong: str, known: Sequence[str]) -> str:
     return f"{wrong!r} (the closest is {close[0]!r})" if close else repr(wrong)
 
 
-def _option_defaults(loss: type[PixelLoss]) -> dict[str, float]:
+def _option_defaults(loss: type[PixelLoss] | type[RegionLoss]) -> dict[str, float]:
     """The options of a loss that a name may set, its numbers, with their defaults."""
     parameters = inspect.signature(loss).parameters.values()
     return {p.name: p.default for p in parameters if type(p.default) in (int, float)}
