@@ -33,8 +33,9 @@ CONFIG = TrainConfig(
 )
 
 
-@register_model("plain", description="without batch norms, which are not shared on a CPU")
 class Plain(nn.Sequential):
+    """Without batch norms, which are not shared on a CPU."""
+
     def __init__(self) -> None:
         super().__init__(
             nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 8, 5, padding=2), nn.ReLU()
@@ -46,6 +47,11 @@ class Plain(nn.Sequential):
         for layer in list(self)[:5]:
             images = layer(images)
         return [images]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _network():
+    register_model("plain", Plain)
 
 
 def test_the_loss_curve_is_that_of_one_process(tmp_path):

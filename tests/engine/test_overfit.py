@@ -14,7 +14,7 @@ from knifeedge.metrics import evaluate
 PLAIN = Difficulty(faint=0, textured=0, texture=(0, 0), blur=(0.3, 0.4), noise=(0, 0.005))
 SIZE = 32
 # Learning rate and steps: HED and BDCN, without batch norms, need more of them.
-SETTINGS = {"tiny": (1e-2, 60), "dexined": (1e-3, 25), "hed": (1e-3, 200), "bdcn": (1e-3, 200)}
+SETTINGS = {"tiny": (1e-2, 60), "dexined": (1e-3, 40), "hed": (1e-3, 200), "bdcn": (1e-3, 160)}
 
 
 @pytest.mark.slow

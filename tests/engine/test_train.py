@@ -28,13 +28,20 @@ CONFIG = TrainConfig(DATA, ModelConfig("tiny"), epochs=3, crop=32, batch_size=8,
 STEPS = 3 * 8
 
 
-@register_model("with-dropout", description="draws at random in every step", replace=True)
 class WithDropout(nn.Sequential):
+    """Draws at random in every step."""
+
     def __init__(self) -> None:
         super().__init__(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(8, 1, 1))
 
     def forward(self, images):
         return [super().forward(images)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _networks():
+    register_model("with-dropout", WithDropout)
+    register_model("breaks", Breaks)
 
 
 class StopAt(Callback):
@@ -185,8 +192,9 @@ def test_a_refused_run_leaves_no_folder(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@register_model("breaks", description="its output is no number from a step on", replace=True)
 class Breaks(nn.Sequential):
+    """Its output is no number from a step on."""
+
     def __init__(self, after: int = 10) -> None:
         super().__init__(nn.Conv2d(3, 1, 1))
         self.after, self.calls = after, 0

@@ -143,7 +143,7 @@ def _find_images(inputs: Sequence[str | Path], out: Path) -> Iterator[tuple[Path
         path = Path(entry)
         if path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_ENDINGS)
-            if out.resolve() != path.resolve():  # maps of an earlier call are no pictures
+            if path.resolve() in out.resolve().parents:  # maps of an earlier call are no pictures
                 found = [p for p in found if out.resolve() not in p.resolve().parents]
             if not found:
                 raise DataError(f"there are no pictures in {path}")
