@@ -1,6 +1,6 @@
-"""Speed on a CUDA device: training steps, the loss, a whole run, prediction.
+"""Speed on a CUDA device: training steps, the loss, prediction.
 
-    python benchmarks/gpu.py [--parts steps,loss,predict,run] [--out results/gpu.json]
+    python benchmarks/gpu.py [--parts steps,loss,predict] [--models hed] [--out results/gpu.json]
 
 Each step is the engine's own, batch 8 of 320x320, after warm-up; times are medians by CUDA events.
 The author's code took 17.7 (HED), 52.4 (BDCN), 45.2 (DexiNed) and 295.9 ms (EES3's selector, 25.5
@@ -24,7 +24,6 @@ from knifeedge.engine.files import predict_files
 from knifeedge.engine.stepping import make_optimiser, make_step
 
 AUTHOR_MS = {"hed": 17.7, "bdcn": 52.4, "dexined": 45.2, "ees3-double": 295.9}
-MODELS = list(AUTHOR_MS)
 
 
 def milliseconds(work, repeats: int = 50) -> float:
@@ -60,9 +59,9 @@ def step_of(name: str) -> dict[str, float]:
     return {"ms": ms, "GB": torch.cuda.max_memory_allocated() / 1e9, "start-up s": start_up}
 
 
-def steps() -> dict[str, dict[str, float]]:
+def steps(models: list[str]) -> dict[str, dict[str, float]]:
     results = {}
-    for name in MODELS:
+    for name in models:
         author = AUTHOR_MS[name]
         found = step_of(name)
         results[name] = found | {"times as fast as the author's": author / found["ms"]}
@@ -122,22 +121,19 @@ def predict() -> dict[str, float]:
     return speeds
 
 
-PARTS = {"steps": steps, "loss": loss, "predict": predict}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--parts", default="steps,loss,predict")
     parser.add_argument("--models", default=",".join(AUTHOR_MS))
     parser.add_argument("--out", type=Path, default=Path("results/gpu.json"))
     chosen = parser.parse_args()
-    MODELS[:] = chosen.models.split(",")
+    parts = {"steps": partial(steps, chosen.models.split(",")), "loss": loss, "predict": predict}
     if not torch.cuda.is_available():
         print("there is no CUDA device here: nothing to measure")
         return
     record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     for part in chosen.parts.split(","):
-        record[part] = PARTS[part]()
+        record[part] = parts[part]()
         chosen.out.parent.mkdir(parents=True, exist_ok=True)
         chosen.out.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -5,6 +5,11 @@ import socket
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -45,3 +50,23 @@ def run_ranks(count: int, work: Callable[[], object]) -> list[int]:
 
     children = [fork(lambda rank=rank: as_rank(rank)) for rank in range(count)]  # type: ignore[misc]
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def first_rank_of(count: int, work: Callable[[int], object], folder: Path) -> Any:
+    """What the first of several ranks, joined by gloo, gives; tensors, in dicts or alone."""
+
+    def join() -> None:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        try:
+            result = work(dist.get_rank())
+            if dist.get_rank() == 0:
+                torch.save(result, folder / "result.pt")
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+
+    codes = run_ranks(count, join)
+    if any(codes):
+        raise RuntimeError(f"the ranks ended with {codes}")
+    return torch.load(folder / "result.pt", weights_only=True)

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "edge_metric": {"metrics"},
     "engine": {"losses", "models", "data", "disk", "metrics", "calibration", "edge_metric"},
     "export": {"engine", "models", "data", "disk"},
-    "results": {"engine", "data", "disk", "metrics"},
+    "results": {"engine", "losses", "data", "disk", "metrics"},
     "protocol": {"results", "engine", "losses", "models", "data", "disk", "metrics"},
     "experiments": {"results", "protocol", "engine", "losses", "models", "data", "disk", "metrics"},
     # It reads files only; the adjuster and the losses' names tell what these mean.

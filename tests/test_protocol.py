@@ -23,6 +23,7 @@ from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.scores import EdgeScores
 from knifeedge.models import register_model
 from knifeedge.protocol import run_protocol
+from knifeedge.report import read_runs
 from knifeedge.results import RESULT
 
 CONFIG = ProtocolConfig(
@@ -151,6 +152,30 @@ def test_losses_with_one_base_share_its_pretraining(tmp_path):
     assert set(result.thresholds) == {"swbce", "wbce"}
     final = json.loads((result.losses[1].folder / "config.json").read_text())["loss"]
     assert final == f"baa(base=swbce,threshold={result.thresholds['swbce']:g})"
+    # Without its result the report finds the losses' folders by their names.
+    (tmp_path / RESULT).unlink()
+    contents = read_runs([tmp_path])
+    assert [fault.reason for fault in contents.faults] == [
+        "result.json, written last, is not there"
+    ]
+    scored = {outcome.loss: set(outcome.scored) for outcome in contents.runs[0].outcomes}
+    assert scored == {loss: {"one-pixel"} for loss in losses}
+
+
+def test_the_report_understands_all_of_it(done):
+    """Formats are stated where they are written and where they are read: they must agree."""
+    result, _ = done
+    contents = read_runs([result.folder])
+    assert contents.faults == []
+    (run,) = contents.runs
+    for entry, outcome in zip(result.losses, run.outcomes, strict=True):
+        assert outcome.loss == entry.loss
+        assert outcome.threshold == entry.threshold
+        assert outcome.training.log is not None
+        for name in CONFIG.scoring:
+            assert outcome.scored[name].summary["ods"] == entry.scores[name].ods
+    assert run.calibrations[0].threshold == result.thresholds["wbce"]
+    assert len(run.gallery) == 2
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ from knifeedge.engine.calibrate import calibrate_weights
 from knifeedge.engine.checkpoint import WEIGHTS, difference, load_model, store_threshold
 from knifeedge.engine.devices import barrier, find_device, open_fabric, rank, world_size
 from knifeedge.engine.logs import Callback, read_log
-from knifeedge.engine.predict import labels_of, png, predict, to_bytes
+from knifeedge.engine.predict import labels_of, png, predict_sample, to_bytes
 from knifeedge.engine.signals import Interrupted
-from knifeedge.engine.train import CONFIG, loss_folder, train
+from knifeedge.engine.train import CONFIG, train
 from knifeedge.errors import ConfigError, DataError
-from knifeedge.losses.names import parse_loss
+from knifeedge.losses.names import loss_folder, parse_loss
 from knifeedge.metrics.evaluate import evaluate
 from knifeedge.metrics.outputs import file_name, write_scores
 from knifeedge.metrics.protocols import Protocol, get_protocol
@@ -78,7 +78,7 @@ def run_protocol(
     config, folder = config.resolved(), Path(folder)
     losses = {name: parse_loss(name) for name in config.losses}
     scoring = [get_protocol(name) for name in config.scoring]
-    test = _open_test_set(config.data)
+    splits = _open_splits(config.data)
     machine: dict[str, Any] = {"accelerator": accelerator, "devices": devices, "nodes": nodes}
     open_fabric(**machine, precision=config.precision)  # from here on there are all processes
     _open_folder(folder, config)
@@ -99,12 +99,12 @@ def run_protocol(
         threshold, source = loss.threshold, "the loss"
         if threshold is None:
             threshold, source = thresholds[str(loss.baseline)], "validation"
-        scores = stages.test(runs[name], test, threshold, source)
+        scores = stages.test(runs[name], splits["test"], threshold, source)
         seconds = max((row.seconds for row in read_log(runs[name])), default=0.0)
         results.append(LossResult(name, runs[name], threshold, source, seconds, scores))
     result = ProtocolResult(folder, config, thresholds, tuple(results))
     if rank() == 0:
-        write_result(result, test, find_device(accelerator))
+        write_result(result, splits, find_device(accelerator))
     barrier()
     return result
 
@@ -167,8 +167,9 @@ class _Stages:
             barrier()
             if rank() == 0:
                 maps = {n: _read_map(run / "predictions", n) for n in dataset.names}
+                labels = labels_of(dataset)
                 for name, path in paths.items():
-                    scores = evaluate(maps, labels_of(dataset), protocol=name)
+                    scores = evaluate(maps, labels, protocol=name)
                     write_scores(path, scores, at=threshold)
             barrier()
         return {name: EdgeScores.from_dict(read_json(path)) for name, path in paths.items()}
@@ -200,8 +201,8 @@ class _Stages:
             self._on_stage(what, self._number, self._count)
 
 
-def _open_test_set(data: DataConfig) -> EdgeSet:
-    """The test images; that no split is empty or shares an image is seen before any training."""
+def _open_splits(data: DataConfig) -> dict[str, EdgeSet]:
+    """P, V, P and V, T; that none is empty and T shares no image is seen before any training."""
     splits = {
         split: load_dataset(data.name, split, root=data.root, **data.options)
         for split in ("pretrain", "validation", "train", "test")
@@ -214,7 +215,7 @@ def _open_test_set(data: DataConfig) -> EdgeSet:
         raise DataError(f"{data.name}: {sorted(shared)[0]} is in both train and test")
     for name in splits["test"].names:
         file_name(name)
-    return splits["test"]
+    return splits
 
 
 def _open_folder(folder: Path, config: ProtocolConfig) -> None:
@@ -234,12 +235,8 @@ def _open_folder(folder: Path, config: ProtocolConfig) -> None:
 
 def _write_map(folder: Path, network: nn.Module, sample: Sample) -> None:
     path = folder / f"{sample.name}.png"
-    if path.is_file():
-        return
-    prob = predict(network, sample.image)
-    if sample.mask is not None:
-        prob = np.where(sample.mask, prob, 0)
-    write_atomically(path, png(to_bytes(prob)))
+    if not path.is_file():
+        write_atomically(path, png(to_bytes(predict_sample(network, sample))))
 
 
 def _read_map(folder: Path, name: str) -> npt.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,17 @@ from typing import Any
 import torch
 
 from knifeedge.config import ProtocolConfig, to_mapping
-from knifeedge.data.datasets import load_dataset
 from knifeedge.data.samples import EdgeSet
 from knifeedge.disk import write_atomically, write_json
 from knifeedge.engine.predict import png
-from knifeedge.engine.train import loss_folder
 from knifeedge.errors import DataError
+from knifeedge.losses.names import loss_folder
 from knifeedge.metrics.scores import NUMBERS, EdgeScores
 from knifeedge.version import VERSION
 
 RESULT, CALIBRATION = "result.json", "calibration.json"
 FORMAT = "knifeedge-result-1"
 GALLERY = 8  # test images kept beside the results
-SPLITS = ("pretrain", "validation", "train", "test")
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,11 @@ class ProtocolResult:
     losses: tuple[LossResult, ...]
 
 
-def write_result(result: ProtocolResult, test: EdgeSet, device: torch.device) -> None:
+def write_result(
+    result: ProtocolResult, splits: Mapping[str, EdgeSet], device: torch.device
+) -> None:
     """Write the gallery, then `result.json`: where that is there, the protocol is done."""
-    gallery = _write_gallery(result.folder / "gallery", test)
-    data = result.config.data
-    sets = [load_dataset(data.name, s, root=data.root, **data.options) for s in SPLITS]
+    gallery = _write_gallery(result.folder / "gallery", splits["test"])
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -74,7 +73,7 @@ def write_result(result: ProtocolResult, test: EdgeSet, device: torch.device) ->
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "config": config_record(result.config),
-        "images": {split: len(images) for split, images in zip(SPLITS, sets, strict=True)},
+        "images": {split: len(images) for split, images in splits.items()},
         "calibrations": [_calibration(result, base) for base in result.thresholds],
         "losses": [_loss(entry) for entry in result.losses],
         "gallery": gallery,

@@ -219,6 +219,26 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
         assert all(file.get_tensor(key).isfinite().all() for key in file.keys())  # noqa: SIM118
 
 
+class SteepAtZero(nn.Conv2d):
+    """Its loss is a number, and its gradient is none: the slope of a root at 0, times 0."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 1, 1)
+
+    def forward(self, images):
+        return [super().forward(images) + (0 * self.weight.sum()).sqrt()]
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
+    """The first loss is finite; the step after it breaks the weights."""
+    register_model("steep", SteepAtZero)
+    config = replace(CONFIG, model=ModelConfig("steep"), checkpoint_seconds=0.0)
+    with pytest.raises(NonFiniteError, match=r"weights weight.* no numbers any more at step 1"):
+        train(config, tmp_path)
+    assert not (tmp_path / CHECKPOINT).exists()
+    assert not (tmp_path / WEIGHTS).exists()
+
+
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     for name, loss in (("a", "wbce"), ("b", "baa-0.7")):
         with pytest.raises(Interrupted):

@@ -1,18 +1,15 @@
 """The losses of a whole region: each against its formula, and one contract run for all of them."""
 
-import os
-import socket
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 import knifeedge as ke
+from forking import first_rank_of
 from knifeedge.losses.ranking import APLoss, LovaszHingeLoss, ap_loss, lovasz_hinge_loss
 from knifeedge.losses.regions import (
     REGION_LOSSES,
@@ -570,32 +567,19 @@ def gradients(network, part, masked):
     return result
 
 
-def worker(rank, port, folder):
-    # One machine, loopback only; the address of a cluster comes from torchrun.
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    try:
-        part = slice(4 * rank, 4 * rank + 4)
-        network = DistributedDataParallel(model())
-        result = {masked: gradients(network, part, masked) for masked in (False, True)}
-        if rank == 0:
-            with torch.no_grad():  # nothing is exchanged: one rank alone may validate
-                dice_loss(torch.zeros(3), torch.ones(3))
-            torch.save(result, folder / "gradients.pt")
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
+def work(rank):
+    part = slice(4 * rank, 4 * rank + 4)
+    network = DistributedDataParallel(model())
+    result = {masked: gradients(network, part, masked) for masked in (False, True)}
+    if rank == 0:
+        with torch.no_grad():  # nothing is exchanged: one rank alone may validate
+            dice_loss(torch.zeros(3), torch.ones(3))
+    return result
 
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(worker, args=(port, folder), nprocs=RANKS)
-    return torch.load(folder / "gradients.pt", weights_only=True)
+    return first_rank_of(RANKS, work, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from knifeedge.data.images import read_image
 from knifeedge.data.pool import normalise
-from knifeedge.data.samples import EdgeSet
+from knifeedge.data.samples import EdgeSet, Sample
 from knifeedge.engine.tiles import OVERLAP, TILE, TileSum, cut_tiles
 from knifeedge.errors import ConfigError, DataError
 
@@ -79,14 +79,18 @@ def predict(
     return result
 
 
-def predict_set(model: nn.Module, dataset: EdgeSet, **options: Any) -> Iterator[tuple[str, Map]]:
-    """Name and map of each image of a set; `options` as `predict` takes them.
+def predict_sample(model: nn.Module, sample: Sample, **options: Any) -> Map:
+    """The map of a labelled image; `options` as `predict` takes them.
 
     Pixels that the set ignores are 0: with a label of 0 there they count for nothing.
     """
-    for sample in dataset:
-        prob = predict(model, sample.image, **options)
-        yield sample.name, prob if sample.mask is None else np.where(sample.mask, prob, 0)
+    prob = predict(model, sample.image, **options)
+    return prob if sample.mask is None else np.where(sample.mask, prob, np.float32(0))
+
+
+def predict_set(model: nn.Module, dataset: EdgeSet, **options: Any) -> Iterator[tuple[str, Map]]:
+    """Name and map of each image of a set; see `predict_sample`."""
+    return ((sample.name, predict_sample(model, sample, **options)) for sample in dataset)
 
 
 def to_bytes(prob: Map) -> npt.NDArray[np.uint8]:

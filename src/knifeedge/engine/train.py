@@ -38,7 +38,7 @@ from knifeedge.engine.signals import Interrupted, StopSignals
 from knifeedge.engine.stepping import make_optimiser, make_step
 from knifeedge.engine.validate import validate
 from knifeedge.errors import ConfigError, DataError
-from knifeedge.losses.names import parse_loss
+from knifeedge.losses.names import loss_folder, parse_loss
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import first_few
 
@@ -202,15 +202,6 @@ def default_folder(config: TrainConfig) -> Path:
     return Path("runs") / "-".join(map(str, parts))
 
 
-def loss_folder(loss: str) -> str:
-    """A loss's name as part of a folder's.
-
-    >>> loss_folder("baa(base=swbce,threshold=0.6)")
-    'baa-base=swbce,threshold=0.6'
-    """
-    return "".join(c if c.isalnum() or c in ".-=,_" else "-" for c in loss).strip("-")
-
-
 def _check_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
     """Refuse a folder that cannot be written to, or that holds another run."""
     check_target(folder, folder=True)
@@ -237,7 +228,7 @@ def _open_data(data: DataConfig) -> EdgeSet:
 
 
 def _validation_set(config: TrainConfig) -> EdgeSet | None:
-    """The images to validate on, none of which is trained on."""
+    """The images to validate on; the split train holds them too, pretrain does not."""
     if not config.validate_every:
         return None
     if config.validation_split == "test":

@@ -6,7 +6,7 @@ from torch import nn
 from knifeedge.data.samples import EdgeSet
 from knifeedge.edge_metric import EdgeMetric
 from knifeedge.engine.devices import Fabric
-from knifeedge.engine.predict import predict, to_bytes
+from knifeedge.engine.predict import predict_sample, to_bytes
 
 
 def validate(
@@ -19,9 +19,7 @@ def validate(
     for index in range(fabric.global_rank, len(dataset), fabric.world_size):
         sample = dataset[index]
         with fabric.autocast():
-            prob = predict(network, sample.image)
-        if sample.mask is not None:
-            prob = prob * sample.mask
+            prob = predict_sample(network, sample)
         edges = torch.from_numpy(sample.label > 127)
         metric.update(torch.from_numpy(to_bytes(prob) / 255), edges, [str(index)])
     scores = metric.scores()

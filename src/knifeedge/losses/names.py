@@ -155,6 +155,15 @@ def parse_loss(text: str) -> LossName:
     return name
 
 
+def loss_folder(loss: str) -> str:
+    """A loss's name as part of a folder's.
+
+    >>> loss_folder("baa(base=swbce,threshold=0.6)")
+    'baa-base=swbce,threshold=0.6'
+    """
+    return "".join(c if c.isalnum() or c in ".-=,_" else "-" for c in loss).strip("-")
+
+
 class _UnreadableError(Exception):
     """A part of a name that means nothing."""
 

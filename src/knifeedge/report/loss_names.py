@@ -33,6 +33,17 @@ def base_of(loss: str) -> str | None:
     return None if name is None or name.adjuster is None else str(name.baseline)
 
 
+def folder_of(loss: str) -> str:
+    """The folder of a loss's training.
+
+    >>> folder_of("baa(base=swbce,threshold=0.6)")
+    'baa-base=swbce,threshold=0.6'
+    """
+    from knifeedge.losses.names import loss_folder
+
+    return loss_folder(loss)
+
+
 def _parse(loss: str) -> "LossName | None":
     from knifeedge.losses.names import parse_loss
 

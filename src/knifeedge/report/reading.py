@@ -11,7 +11,6 @@ What a folder is shows in its files:
 Anything else is searched for such folders. Whatever cannot be read becomes a `Fault`.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
@@ -26,6 +25,7 @@ from knifeedge.report.files import (
     read_scored,
     read_summary,
 )
+from knifeedge.report.loss_names import folder_of
 from knifeedge.report.records import (
     Calibration,
     Contents,
@@ -168,7 +168,7 @@ class _Reader:
         if result is not None and isinstance(result.get("losses"), list):
             entries = result["losses"]
         elif isinstance(config.get("losses"), list):
-            entries = [{"loss": loss, "run": _folder_name(str(loss))} for loss in config["losses"]]
+            entries = [{"loss": loss, "run": folder_of(str(loss))} for loss in config["losses"]]
         found = (self.attempt(name, self.outcome, folder, name, entry) for entry in entries)
         return [outcome for outcome in found if outcome is not None]
 
@@ -177,7 +177,7 @@ class _Reader:
         if not isinstance(entry, dict) or not entry.get("loss"):
             raise DataError("result.json: an entry of losses has no loss")
         loss = str(entry["loss"])
-        below = folder / plain_name(entry.get("run") or _folder_name(loss), "result.json")
+        below = folder / plain_name(entry.get("run") or folder_of(loss), "result.json")
         where = f"{name}/{below.name}"
         if not below.is_dir():
             kind: Literal["damaged", "unfinished"] = (
@@ -278,11 +278,6 @@ def _is_protocol(folder: Path) -> bool:
         return read_record(folder / "config.json").get("kind") == "protocol"
     except DataError:
         return False
-
-
-def _folder_name(loss: str) -> str:
-    """The folder of a loss, as training names it."""
-    return re.sub(r"[^A-Za-z0-9.=,_-]", "-", loss)
 
 
 def _folders(folder: Path) -> list[Path]:

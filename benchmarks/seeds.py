@@ -1,7 +1,7 @@
 """What the losses differ by over several seeds: mean, deviation, and the paired 95 % interval.
 
-    python benchmarks/demo_seeds.py                             # results/demo-*.json
-    python benchmarks/demo_seeds.py results/uded-hed-*.json     # or other result files
+    python benchmarks/seeds.py                             # results/demo-*.json
+    python benchmarks/seeds.py results/uded-hed-*.json     # or other result files
 
 A seed gives every loss the same first weights and the same crops, so that scores are compared seed
 by seed. The interval is Student's t: mean ± t(0.975, n-1) s / sqrt(n). ODS is tuned on the test
