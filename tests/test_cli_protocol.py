@@ -80,7 +80,7 @@ def test_json_parses_and_nothing_is_done_again(finished, monkeypatch) -> None:
     folder, out, _ = finished
     kept = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.suffix in (".png", ".csv")}
     weights = {p: p.read_bytes() for p in folder.rglob("*.safetensors")}
-    for name in ("predict", "evaluate", "calibrate_weights"):
+    for name in ("predict_sample", "evaluate", "calibrate_weights"):
         monkeypatch.setattr(protocol_module, name, None)  # a call would fail
     result = done("protocol", *ARGUMENTS, "--out", folder, "--json")
     assert json.loads(result.out) == json.loads((folder / "result.json").read_text())
