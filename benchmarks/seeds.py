@@ -5,76 +5,63 @@
 
 A seed gives every loss the same first weights and the same crops, so that scores are compared seed
 by seed. The interval is Student's t: mean ± t(0.975, n-1) s / sqrt(n). ODS is tuned on the test
-images; F is that at the threshold fixed without them.
+images; F is that at the threshold fixed without them. Files of several names have a table each.
 """
 
 import argparse
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from knifeedge.experiments.table import Difference, Spread
+from page.cells import difference_cell
+from page.records import RESULTS, Group, Runs, column, compare, read_groups, spread
 
-RESULTS = Path(__file__).parents[1] / "results"
+from knifeedge.errors import KnifeEdgeError
+
 COLUMNS = ("loss", "ODS", "difference", "F at the fixed threshold", "difference")
 
 
-def read(paths: list[Path]) -> list[dict[str, Any]]:
-    """The records of one configuration, each seed once."""
-    if len(paths) < 2:
-        raise SystemExit("an interval needs at least two result files")
-    records = [json.loads(path.read_text()) for path in paths]
-    alike = [{**record["config"], "seed": None} for record in records]
-    if any(config != alike[0] for config in alike):
-        raise SystemExit("the result files are of different configurations")
-    seeds = [record["config"]["seed"] for record in records]
-    if len(set(seeds)) < len(seeds):
-        raise SystemExit(f"a seed comes twice among {seeds}")
-    return records
-
-
-def values(records: list[dict[str, Any]], protocol: str) -> dict[str, tuple[list[float], ...]]:
-    """ODS, and F at the fixed threshold, of each loss, seed by seed."""
-    found: dict[str, tuple[list[float], ...]] = {}
-    for record in records:
-        for entry in record["losses"]:
-            scores = entry["scores"][protocol]
-            ods, at = found.setdefault(entry["loss"], ([], []))
-            ods.append(scores["ods"])
-            at.append(scores["at"]["f"])
-    return found
-
-
-def table(records: list[dict[str, Any]], protocol: str) -> list[tuple[str, ...]]:
+def table(runs: Runs, protocol: str) -> list[tuple[str, ...]]:
     """One row a loss; the first is what the others are compared with."""
-    found = values(records, protocol)
-    base = next(iter(found.values()))
-    rows = []
-    for loss, numbers in found.items():
+    losses = dict.fromkeys(
+        loss for scores in runs.values() for loss, by in scores if by == protocol
+    )
+    base, rows = next(iter(losses)), []
+    for loss in losses:
         cells = [loss]
-        for own, others in zip(numbers, base, strict=True):
-            spread = Spread.of(own)
-            cells.append(f"{spread.mean:.4f} (sd {spread.std:.4f})")
-            difference = Difference.of(own, others)
-            half = (difference.high - difference.low) / 2
-            cells.append("" if numbers is base else f"{difference.mean:+.4f} ± {half:.4f}")
+        for key in ("ods", "f"):
+            own = column(runs, loss, protocol, key)
+            found = spread(own)
+            cells.append(f"{found.mean:.4f} (sd {found.std or 0:.4f})")
+            difference = compare(own, column(runs, base, protocol, key))
+            cells.append("" if loss == base else difference_cell(difference))
         rows.append(tuple(cells))
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="*")
-    given = parser.parse_args()
-    records = read(sorted(given.files or RESULTS.glob("demo-*.json")))
-    for protocol in records[0]["config"]["scoring"]:
-        config = records[0]["config"]
-        name = f"{config['model']['name']} on {config['data']['name']}"
-        print(f"{name}, {protocol}, {len(records)} seeds, {records[0]['images']['test']} images")
-        rows = [COLUMNS, *table(records, protocol)]
+def show(group: Group) -> None:
+    config, images = group.config, group.first["images"]["test"]
+    name = f"{config['model']['name']} on {config['data']['name']}"
+    for protocol in config["scoring"]:
+        print(f"{name}, {protocol}, {len(group.records)} seeds, {images} images")
+        rows = [COLUMNS, *table(group.runs, protocol)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", type=Path, nargs="*")
+    given = parser.parse_args(arguments)
+    try:
+        groups = read_groups(given.files or RESULTS.glob("demo-*.json"))
+    except KnifeEdgeError as error:
+        raise SystemExit(f"error: {error}") from None
+    several = [group for group in groups.values() if len(group.records) > 1]
+    if not several:
+        raise SystemExit("an interval needs at least two result files NAME-SEED.json of one name")
+    for group in several:
+        show(group)
 
 
 if __name__ == "__main__":

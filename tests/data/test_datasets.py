@@ -63,6 +63,26 @@ def test_uded(tmp_path, inner):
     assert detect_layout(tmp_path).name == "UDED"
 
 
+def test_over_the_folds_of_uded_every_image_tests_once(tmp_path):
+    uded(tmp_path)
+    everything = load_dataset("UDED", "all", root=tmp_path)
+    tested = []
+    for fold in range(4):
+        sets = {
+            split: load_dataset("UDED", split, root=tmp_path, fold=fold).names
+            for split in ("train", "pretrain", "validation", "test")
+        }
+        assert not set(sets["test"]) & {*sets["train"], *sets["pretrain"], *sets["validation"]}
+        assert sorted(sets["train"] + sets["test"]) == sorted(everything.names)
+        tested += sets["test"]
+    assert sorted(tested) == sorted(everything.names)
+    assert load_dataset("UDED", "all", root=tmp_path, fold=1).names == everything.names
+    with pytest.raises(ValueError, match="fold must be a whole number from 0 to 3, got 4"):
+        load_dataset("UDED", "test", root=tmp_path, fold=4)
+    with pytest.raises(ConfigError, match=r"no split 'unused'; it has train, .* test and all"):
+        load_dataset("UDED", "unused", root=tmp_path, fold=0)
+
+
 @pytest.mark.parametrize("inner", [".", "BSR/BSDS500/data"])
 def test_bsds500_and_its_annotators(tmp_path, inner):
     for number, name in enumerate(load_splits("bsds500").names("validation")):

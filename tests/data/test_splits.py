@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from knifeedge.data.layouts import LAYOUTS
-from knifeedge.data.splits import load_splits, seeded_splits
+from knifeedge.data.splits import FOLDS, fold_splits, load_splits, seeded_splits
 from knifeedge.errors import ConfigError
 from shared_data import data_dir
 
@@ -75,3 +75,34 @@ def test_the_seed_matters():
 def test_wrong_settings(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         seeded_splits("abc", **wrong)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_over_the_folds_every_image_tests_once(name):
+    layout = LAYOUTS[name]
+    whole = load_splits(layout.splits)
+    usable = {n for names in whole.lists.values() for n in names} - set(layout.left_out)
+    folds = [fold_splits(whole, fold, left_out=layout.left_out) for fold in range(FOLDS)]
+    assert sorted(n for splits in folds for n in splits.names("test")) == sorted(usable)
+    for splits in folds:
+        train, test, pretrain, validation = (
+            set(splits.names(s)) for s in ("train", "test", "pretrain", "validation")
+        )
+        assert not train & test
+        assert train | test == usable
+        assert not pretrain & validation
+        assert pretrain | validation == train
+        assert len(validation) == round(len(train) * PAPER[name][3] / PAPER[name][0])
+    validated = [n for splits in folds for n in splits.names("validation")]
+    assert len(set(validated)) == len(validated)
+
+
+def test_the_folds_of_uded_stay_what_they_are():
+    test = fold_splits(load_splits("uded"), 0, left_out=LAYOUTS["UDED"].left_out).names("test")
+    assert [name[:2] for name in test] == ["01", "06", "07", "10", "16", "25", "27"]
+
+
+@pytest.mark.parametrize("wrong", [-1, FOLDS, 1.0, True, "0"])
+def test_there_are_four_folds(wrong):
+    with pytest.raises(ValueError, match="fold must be a whole number from 0 to 3, got"):
+        fold_splits(load_splits("uded"), wrong)

@@ -21,7 +21,13 @@ from knifeedge.data.images import image_size, read_image
 from knifeedge.data.layouts import LAYOUTS, Layout, find_root, own_folders
 from knifeedge.data.pairing import Pair, Pairing, choose_pairs, find_pairs
 from knifeedge.data.samples import EdgeSet, Sample
-from knifeedge.data.splits import TEST_SHARE, VALIDATION_SHARE, load_splits, seeded_splits
+from knifeedge.data.splits import (
+    TEST_SHARE,
+    VALIDATION_SHARE,
+    fold_splits,
+    load_splits,
+    seeded_splits,
+)
 from knifeedge.errors import ConfigError, DataError
 
 # Edges are thin: a label with more than this share of white is most likely black on white.
@@ -107,8 +113,9 @@ def load_dataset(
         name: BSDS500, BRIND, UDED, BIPED2, folder or synthetic, in any case.
         split: train, pretrain, validation, test or all.
         root: Its folder; else $KNIFEEDGE_DATA/NAME, else ./data/NAME. See `layouts`.
-        options: BSDS500: `annotator`. folder: see `open_folder`. synthetic: `count`, `size`,
-            `seed`, see `synthetic.SyntheticSet`.
+        options: The public sets: `annotator`, and `fold` (0 to 3) for the splits of a fold of
+            cross-validation, see `splits.fold_splits`. folder: see `open_folder`. synthetic:
+            `count`, `size`, `seed`, see `synthetic.SyntheticSet`.
 
     Returns:
         The samples of that split, read as they are asked for.
@@ -237,10 +244,16 @@ def warn_if_inverted(label: npt.NDArray[np.uint8], where: str) -> None:
 
 
 def _open_public(
-    layout: Layout, split: str, root: str | Path | None, annotator: Annotator | None = None
+    layout: Layout,
+    split: str,
+    root: str | Path | None,
+    annotator: Annotator | None = None,
+    fold: int | None = None,
 ) -> FileSet:
     rule = LabelRule(annotator=layout.annotator if annotator is None else annotator)
     splits = load_splits(layout.splits)
+    if fold is not None:
+        splits = fold_splits(splits, fold, left_out=layout.left_out)
     wanted = None if split == "all" else splits.names(split)
     folder, found = find_public(layout, root)
     if wanted is None:

@@ -82,7 +82,7 @@ def data_options(name: str) -> list[str]:
     ['count', 'size', 'seed']
     """
     if name in LAYOUTS:
-        return ["annotator"]
+        return ["annotator", "fold"]
     opener = SyntheticSet if name == "synthetic" else open_folder
     others = ("split", "root", "rule", "difficulty")  # set elsewhere, or no plain values
     known = [name for name in inspect.signature(opener).parameters if name not in others]
