@@ -15,9 +15,9 @@ PUBLIC = """
     APLoss AdjustedBinLoss AdjustedClassLoss AdjustedLoss AnyLossF1 BCELoss Calibration Callback
     CheckpointError ConfigError DataConfig DataError DeepSupervisionLoss DiceLoss DistanceWeight
     EBTLoss EdgeMetric EdgeScores FocalLoss HeavisideF1Loss KnifeEdgeError LovaszHingeLoss
-    ModelConfig PixelLoss Protocol ProtocolConfig ProtocolResult RegionLoss Run SWBCELoss
-    ScoreOrientedLoss SoftF1Loss TrainConfig TverskyLoss WBCELoss adjuster_weight anyloss_f1 ap_loss
-    bce_loss bin_distance calibrate calibrate_pixels check_distance_weight class_margin
+    ModelConfig OnlineThreshold PixelLoss Protocol ProtocolConfig ProtocolResult RegionLoss Run
+    SWBCELoss ScoreOrientedLoss SoftF1Loss TrainConfig TverskyLoss WBCELoss adjuster_weight
+    anyloss_f1 ap_loss bce_loss bin_distance calibrate calibrate_pixels check_distance_weight class_margin
     cosine_weight create_model data dice_loss distance_weight ebt_loss evaluate extended_weight
     focal_loss hard_adjuster heaviside_f1_loss load_model lovasz_hinge_loss masked_distance metrics
     power_weight predict register_model run_protocol score_oriented_loss soft_f1_loss swbce_loss

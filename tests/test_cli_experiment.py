@@ -81,6 +81,7 @@ def make_result(folder: Path, cell: experiments.Cell, scores) -> None:
                     "ods": scores(loss, protocol),
                     "ois": scores(loss, protocol) + 0.01,
                     "at": {"f": scores(loss, protocol) - 0.01},
+                    "at_half": {"f": scores(loss, protocol) - 0.02},
                 }
                 for protocol in cell.config.scoring
             },
@@ -165,6 +166,7 @@ def test_the_papers_tables_share_their_runs(run, tmp_path: Path) -> None:
 
 def test_the_list(run) -> None:
     names = ["table-1", "tables-2-3", "tables-4-5", "tables-2-5", "ablation"]
+    names += ["comparison", "comparison-uded"]
     assert [line.split()[0] for line in run("--list").out.splitlines()] == names
     assert [entry["name"] for entry in json.loads(run("--list", "--json").out)] == names
 

@@ -17,7 +17,7 @@ from torch import nn
 from knifeedge.engine.signals import Interrupted
 from knifeedge.errors import ConfigError
 from knifeedge.experiments import (
-    PAPER,
+    EXPERIMENTS,
     DataChoice,
     Difference,
     ExperimentConfig,
@@ -494,15 +494,18 @@ def test_other_faults_of_a_file(tmp_path: Path) -> None:
 
 
 def test_every_experiment_of_the_paper_is_read() -> None:
-    counts = {name: len(read_experiment(name).paper) for name in PAPER}
+    counts = {name: len(read_experiment(name).paper) for name in EXPERIMENTS}
     assert counts == {
         **{"table-1": 16, "tables-2-3": 96, "tables-4-5": 96, "tables-2-5": 96},
-        "ablation": 22,
+        **{"ablation": 22, "comparison": 0, "comparison-uded": 0},
     }
     assert len(read_experiment("tables-2-5").cells()) == 4 * 4 * 3
     ablation = read_experiment("ablation")
     assert len(ablation.all_losses) == 22
-    for config in map(read_experiment, PAPER):
+    one, other = read_experiment("comparison"), read_experiment("comparison-uded")
+    assert one.all_losses == other.all_losses
+    assert len(one.all_losses) == 18
+    for config in map(read_experiment, EXPERIMENTS):
         published = {(r.model, r.data, r.loss, r.protocol) for r in config.paper}
         assert len(published) == len(config.paper)  # none is there twice
     for loss in ablation.all_losses:

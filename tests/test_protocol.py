@@ -19,6 +19,7 @@ from forking import fork
 from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig
 from knifeedge.data.synthetic import synthetic_scene
 from knifeedge.engine.checkpoint import read_info
+from knifeedge.engine.logs import read_log
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.scores import EdgeScores
 from knifeedge.models import register_model
@@ -120,6 +121,62 @@ def test_the_same_seed_gives_the_same_table(done, tmp_path):
         assert one.threshold == other.threshold
         for name in CONFIG.scoring:
             assert np.array_equal(one.scores[name].counts, other.scores[name].counts)
+
+
+def test_a_loss_that_finds_its_threshold_needs_one_training(tmp_path):
+    stages = []
+    config = replace(CONFIG, losses=("baa-online", "baa-0.6"))
+    result = run_protocol(config, tmp_path, on_stage=lambda *stage: stages.append(stage))
+    assert [what for what, _, _ in stages] == [
+        "train baa-online on train",
+        "train baa-0.6 on train",
+        "test baa-online",
+        "test baa-0.6",
+    ]
+    assert {count for _, _, count in stages} == {4}
+    online, fixed = result.losses
+    assert (online.threshold_from, fixed.threshold_from) == ("training", "the loss")
+    assert online.threshold == read_info(online.folder).threshold
+    assert online.threshold == read_log(online.folder)[-1].threshold
+    assert result.thresholds == {}
+    (run,) = read_runs([tmp_path]).runs
+    assert [outcome.threshold_from for outcome in run.outcomes] == ["training", "the loss"]
+    assert run.outcomes[0].training.log.threshold.tolist() == [0.7, 0.7]
+
+
+def test_each_loss_trained_once_and_calibrated(done, tmp_path):
+    """Without a second training: on P alone, and a threshold from V for each loss."""
+    stages = []
+    losses = ("baa-sa", "wbce", "dice", "baa-0.6")
+    config = replace(CONFIG, losses=losses, retrain=False)
+    result = run_protocol(config, tmp_path, on_stage=lambda *stage: stages.append(stage))
+    threshold = f"{result.thresholds['wbce']:g}"
+    assert [what for what, _, _ in stages] == [
+        "train wbce on pretrain",
+        "calibrate pretrain-wbce",
+        f"train baa-{threshold} on pretrain",
+        "calibrate baa-sa",
+        "train dice on pretrain",
+        "calibrate dice",
+        "train baa-0.6 on pretrain",
+        "calibrate baa-0.6",
+        *(f"test {run}" for run in ("baa-sa", "pretrain-wbce", "dice", "baa-0.6")),
+    ]
+    assert [(number, count) for _, number, count in stages] == [(i, 12) for i in range(1, 13)]
+    # The base is the very network that the usual protocol calibrates.
+    assert result.thresholds == done[0].thresholds
+    for entry in result.losses:
+        info = read_info(entry.folder)
+        assert len(info.trained_on) == 6
+        assert info.threshold == entry.threshold
+        calibration = json.loads((entry.folder / "calibration.json").read_text())
+        assert (entry.threshold, entry.threshold_from) == (calibration["threshold"], "validation")
+    record = json.loads((tmp_path / RESULT).read_text())
+    for entry, row in zip(result.losses, record["losses"], strict=True):
+        for name in CONFIG.scoring:
+            assert row["scores"][name]["at_half"] == entry.scores[name].at(0.5)._asdict()
+    again = run_protocol(config, tmp_path)
+    assert [entry.threshold for entry in again.losses] == [e.threshold for e in result.losses]
 
 
 @pytest.mark.slow

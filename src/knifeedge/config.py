@@ -134,10 +134,13 @@ class ProtocolConfig(Training):
     Args:
         losses: By name; those called baa-sa take the threshold that the first step finds.
         scoring: Protocols to score the test images by. The threshold is calibrated by the first.
+        retrain: Train anew on the images to validate, too; else each loss is trained once, without
+            them, and a threshold is calibrated for each.
     """
 
     losses: tuple[str, ...] = ("wbce", "baa-0.7", "baa-sa")
     scoring: tuple[str, ...] = ("paper-strict",)
+    retrain: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""

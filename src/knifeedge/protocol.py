@@ -5,9 +5,13 @@
 3. It is trained anew on P and V with each loss, and tested on T.
 
 Every stage leaves its files behind, and one that is done is not done again: the same call goes on
-where an earlier one was interrupted or killed. Losses with the same base share its pre-training.
-For a network on top of frozen ones, as EES3, those are trained first, one by one, on the same
-images and with the base loss. T is read only when the last training is over.
+where an earlier one was interrupted or killed. Losses with the same base share its pre-training,
+and those that bring or find their threshold have none. For a network on top of frozen ones, as
+EES3, those are trained first, one by one, on the same images and with the base loss. T is read only
+when the last training is over.
+
+To compare many losses at half the cost (`retrain = false`), each is trained once, on P, and a
+threshold is calibrated for it on V.
 """
 
 import dataclasses
@@ -25,14 +29,20 @@ from knifeedge.data.datasets import load_dataset
 from knifeedge.data.samples import EdgeSet, Sample
 from knifeedge.disk import check_target, write_atomically, write_json
 from knifeedge.engine.calibrate import calibrate_weights
-from knifeedge.engine.checkpoint import WEIGHTS, difference, load_model, store_threshold
+from knifeedge.engine.checkpoint import (
+    WEIGHTS,
+    difference,
+    load_model,
+    read_info,
+    store_threshold,
+)
 from knifeedge.engine.devices import barrier, find_device, open_fabric, rank, world_size
 from knifeedge.engine.logs import Callback, read_log
 from knifeedge.engine.predict import labels_of, png, predict_sample, to_bytes
 from knifeedge.engine.signals import Interrupted
 from knifeedge.engine.train import CONFIG, train
-from knifeedge.errors import ConfigError, DataError
-from knifeedge.losses.names import loss_folder, parse_loss
+from knifeedge.errors import CheckpointError, ConfigError, DataError
+from knifeedge.losses.names import LossName, loss_folder, parse_loss
 from knifeedge.metrics.evaluate import evaluate
 from knifeedge.metrics.outputs import file_name, write_scores
 from knifeedge.metrics.protocols import Protocol, get_protocol
@@ -84,21 +94,26 @@ def run_protocol(
     _open_folder(folder, config)
     stages = _Stages(config, folder, machine, callbacks, on_stage or (lambda *_: None))
 
-    thresholds = {}
+    pretrained, thresholds = {}, {}
     for base in stages.bases:
-        pretrained = stages.train(f"pretrain-{loss_folder(base)}", "pretrain", base)
-        thresholds[base] = stages.calibrate(pretrained, scoring[0])
+        pretrained[base] = stages.train(f"pretrain-{loss_folder(base)}", "pretrain", base)
+        thresholds[base] = stages.calibrate(pretrained[base], scoring[0])
 
-    runs = {}
+    runs, decisions = {}, {}
     for name, loss in losses.items():
-        final = loss.at(thresholds[str(loss.baseline)])
-        runs[name] = stages.train(loss_folder(name), "train", str(final))
+        final = str(loss.at(thresholds[str(loss.baseline)]) if loss.needs_threshold else loss)
+        if config.retrain:
+            runs[name] = stages.train(loss_folder(name), "train", final)
+            decisions[name] = _decision(loss, runs[name], thresholds)
+        elif final in pretrained:
+            runs[name], decisions[name] = pretrained[final], (thresholds[final], "validation")
+        else:
+            runs[name] = stages.train(loss_folder(name), "pretrain", final)
+            decisions[name] = stages.calibrate(runs[name], scoring[0]), "validation"
 
     results = []
-    for name, loss in losses.items():
-        threshold, source = loss.threshold, "the loss"
-        if threshold is None:
-            threshold, source = thresholds[str(loss.baseline)], "validation"
+    for name in losses:
+        threshold, source = decisions[name]
         scores = stages.test(runs[name], splits["test"], threshold, source)
         seconds = max((row.seconds for row in read_log(runs[name])), default=0.0)
         results.append(LossResult(name, runs[name], threshold, source, seconds, scores))
@@ -125,11 +140,25 @@ class _Stages:
         self._device = find_device(machine["accelerator"])
         self._trained: set[str] = set()
         losses = [parse_loss(loss) for loss in config.losses]
-        self.bases = list(dict.fromkeys(str(loss.baseline) for loss in losses))
+        self._base = str(losses[0].baseline)
+        self.bases = list(
+            dict.fromkeys(
+                str(loss.baseline)
+                for loss in losses
+                if loss.needs_threshold or (config.retrain and _is_calibrated(loss))
+            )
+        )
         entry = model_entry(config.model.name)
         self._extractors = [name for name in entry.weight_options if name in model_names()]
-        # Pre-training and calibrating a base, training and testing a loss; extractors twice.
-        self._count = 2 * (len(self.bases) + len(losses) + len(self._extractors))
+        self._count = self._count_stages(losses)
+
+    def _count_stages(self, losses: Sequence[LossName]) -> int:
+        """Training and calibrating bases, training, perhaps calibrating, and testing losses."""
+        bases, retrain = len(self.bases), self._config.retrain
+        done = 0 if retrain else sum(str(loss) in self.bases for loss in losses)
+        own = (1 if retrain else 2) * (len(losses) - done)
+        splits = (bases > 0) + 1 if retrain else 1
+        return 2 * bases + own + len(losses) + splits * len(self._extractors)
 
     def train(self, name: str, split: str, loss: str) -> Path:
         """Train the network on a split, and before it the extractors it stands on."""
@@ -181,7 +210,7 @@ class _Stages:
             self._trained.add(folder)
             model = ModelConfig(name, {"side_channels": EXTRACTOR_CHANNELS})
             what = f"{name} as extractor on {split}"
-            self._train(what, folder, split, self.bases[0], model)
+            self._train(what, folder, split, self._base, model)
         return self._folder / folder
 
     def _train(self, what: str, name: str, split: str, loss: str, model: ModelConfig) -> Path:
@@ -199,6 +228,23 @@ class _Stages:
         self._number += 1
         if rank() == 0:
             self._on_stage(what, self._number, self._count)
+
+
+def _is_calibrated(loss: LossName) -> bool:
+    """Whether decisions with this loss are made at a threshold that is calibrated."""
+    return loss.threshold is None and not loss.is_online
+
+
+def _decision(loss: LossName, run: Path, calibrated: Mapping[str, float]) -> tuple[float, str]:
+    """Where to cut the maps of a loss's network, and where that threshold is from."""
+    if _is_calibrated(loss):
+        return calibrated[str(loss.baseline)], "validation"
+    if loss.threshold is not None:
+        return loss.threshold, "the loss"
+    found = read_info(run).threshold
+    if found is None:
+        raise CheckpointError(f"{run} has lost the threshold it found; delete it to train again")
+    return found, "training"
 
 
 def _open_splits(data: DataConfig) -> dict[str, EdgeSet]:

@@ -31,7 +31,7 @@ class LossResult:
         loss: Its name in the configuration.
         folder: Of its training.
         threshold: Fixed without the test images: the adjuster's own, or else the one calibrated.
-        threshold_from: "the loss" or "validation".
+        threshold_from: "the loss", "training" (found by the loss then) or "validation".
         seconds: Of the last training.
         scores: On the test images, by protocol.
     """
@@ -107,7 +107,7 @@ def _calibration(result: ProtocolResult, base: str) -> dict[str, Any]:
 def _loss(entry: LossResult) -> dict[str, Any]:
     scores = {
         name: {key: getattr(found, key) for key in NUMBERS}
-        | {"at": found.at(entry.threshold)._asdict()}
+        | {"at": found.at(entry.threshold)._asdict(), "at_half": found.at(0.5)._asdict()}
         for name, found in entry.scores.items()
     }
     return {

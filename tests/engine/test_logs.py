@@ -9,7 +9,7 @@ from knifeedge.config import DataConfig, ModelConfig, TrainConfig
 from knifeedge.engine.logs import CsvLog, EpochRecord, TensorBoardLog, read_log
 
 CONFIG = TrainConfig(DataConfig("synthetic"), ModelConfig("tiny"))
-HEADER = "epoch,step,loss,seconds,images_per_second,validation_ods,validation_threshold"
+HEADER = "epoch,step,loss,seconds,images_per_second,validation_ods,validation_threshold,threshold"
 
 numbers = st.floats(0, 1e9)
 records = st.builds(
@@ -19,6 +19,7 @@ records = st.builds(
     numbers,
     numbers,
     numbers,
+    st.none() | numbers,
     st.none() | numbers,
     st.none() | numbers,
 )
@@ -47,7 +48,7 @@ def test_rows_come_back_to_the_last_digit(tmp_path: Path, rows) -> None:
 def test_the_form_of_the_file(tmp_path: Path) -> None:
     write(tmp_path, ROWS[:2])
     assert (tmp_path / "log.csv").read_bytes().decode() == (
-        f"{HEADER}\n1,8,1.0,1.5,123.456,,\n2,16,0.5,3.0,123.456,0.75,0.25\n"
+        f"{HEADER}\n1,8,1.0,1.5,123.456,,,\n2,16,0.5,3.0,123.456,0.75,0.25,\n"
     )
 
 

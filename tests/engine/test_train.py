@@ -16,7 +16,7 @@ from forking import fork
 from knifeedge.config import DataConfig, ModelConfig, TrainConfig
 from knifeedge.data import CropSettings
 from knifeedge.engine import Callback, Interrupted, resume_run, train
-from knifeedge.engine.checkpoint import CHECKPOINT, WEIGHTS, load_model
+from knifeedge.engine.checkpoint import CHECKPOINT, WEIGHTS, load_model, read_info
 from knifeedge.engine.journal import NonFiniteError
 from knifeedge.engine.logs import read_log
 from knifeedge.engine.train import _crop_settings
@@ -172,6 +172,24 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
     train(config, tmp_path / "cut", resume=True)
     assert_same_weights(tmp_path / "whole", tmp_path / "cut")
     assert not list((tmp_path / "cut").glob(".knifeedge-*"))
+
+
+def test_a_threshold_found_while_training_is_logged_saved_and_resumed(tmp_path):
+    # 12 epochs of 8 steps: it moves from step 51 on.
+    config = replace(CONFIG, epochs=12, loss="baa-online", learning_rate=2e-3, crop=24)
+    one = train(config, tmp_path / "one")
+    found = [row.threshold for row in one.log]
+    assert found[:6] == [0.7] * 6
+    assert len(set(found[6:])) == 6
+    info = read_info(tmp_path / "one")
+    assert info.threshold == found[-1]
+    assert info.calibration == {"from": "training"}
+    for epoch in (3, 8):
+        with pytest.raises(Interrupted):
+            train(config, tmp_path / "two", resume=True, callbacks=[StopAt(epoch)])
+    two = resume_run(tmp_path / "two")
+    assert_same_weights(tmp_path / "one", tmp_path / "two")
+    assert [row.threshold for row in two.log] == found
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):

@@ -28,6 +28,13 @@ def adjusted(base):
     return build
 
 
+def online(**options):
+    """Adjusted at a threshold that is not moved yet."""
+    threshold = ke.OnlineThreshold(start=THRESHOLD, warm_up=10**9)
+    base = ke.WBCELoss(from_logits=options.get("from_logits", True))
+    return ke.AdjustedLoss(base, threshold, **options)
+
+
 CASES = {
     "bce": Case(ke.BCELoss, ke.bce_loss, twin.bce),
     "wbce": Case(ke.WBCELoss, ke.wbce_loss, twin.wbce),
@@ -47,6 +54,7 @@ CASES = {
         twin.adjusted(lambda p, y: twin.ebt(p, y, radius=1)),
     ),
     "baa-focal": Case(adjusted(ke.FocalLoss), None, twin.adjusted(twin.focal)),
+    "baa-online": Case(online, None, twin.adjusted(twin.wbce, threshold=float(np.float32(0.7)))),
 }
 
 
@@ -284,7 +292,7 @@ def test_on_a_gpu_nothing_waits_and_values_agree(name):
     here, there = make_logits().requires_grad_(), make_logits().cuda().requires_grad_()
     want = loss(here, target)
     want.backward()
-    target = target.cuda()
+    loss, target = loss.cuda(), target.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
         result = loss(there, target)

@@ -19,6 +19,10 @@ LOSSES = {
     "focal": ke.FocalLoss,
     "baa-wbce": lambda: ke.AdjustedLoss(ke.WBCELoss()),
     "baa-swbce": lambda: ke.AdjustedLoss(ke.SWBCELoss()),
+    # It moves with this batch: the counts must be those of all ranks.
+    "baa-online": lambda: ke.AdjustedLoss(
+        ke.WBCELoss(), ke.OnlineThreshold(warm_up=0, speed=1.0, tolerance=1)
+    ),
 }
 
 

@@ -5,8 +5,16 @@ import torch
 from hypothesis import example, given, strategies as st
 
 from knifeedge.errors import ConfigError
-from knifeedge.losses import AdjustedLoss, BCELoss, EBTLoss, FocalLoss, SWBCELoss, WBCELoss
-from knifeedge.losses.names import BASES, LossName, parse_loss
+from knifeedge.losses import (
+    AdjustedLoss,
+    BCELoss,
+    EBTLoss,
+    FocalLoss,
+    OnlineThreshold,
+    SWBCELoss,
+    WBCELoss,
+)
+from knifeedge.losses.names import BASES, EDGE_TOLERANCE, LossName, parse_loss
 from knifeedge.losses.regions import REGION_LOSSES
 
 # --- there and back -------------------------------------------------------------------------------
@@ -23,7 +31,7 @@ thresholds = st.floats(0, 1, exclude_min=True, exclude_max=True)
 adjusters = st.fixed_dictionaries(
     {},
     optional={
-        "threshold": thresholds | st.just("sa"),
+        "threshold": thresholds | st.sampled_from(["sa", "online"]),
         "window": st.floats(1e-3, 0.5),
         "decay": st.floats(1e-3, 100),
         "delta": st.floats(0, 1e6).map(abs),
@@ -65,8 +73,14 @@ def test_a_built_loss_has_the_settings_of_its_name(name: LossName, threshold: fl
             wanted["threshold"] = threshold
             assert name.threshold is None
         assert isinstance(loss, AdjustedLoss)
+        if name.is_online:
+            assert wanted.pop("threshold") == "online"
+            assert isinstance(loss.threshold, OnlineThreshold)
+            assert loss.threshold.tolerance == EDGE_TOLERANCE
+            assert final.threshold is None
+        else:
+            assert final.threshold == wanted["threshold"]
         assert {key: getattr(loss, key) for key in wanted} == wanted
-        assert final.threshold == wanted["threshold"]
         base = loss.base
     assert type(base) is BASES[name.base]
     assert all(getattr(base, key) == value for key, value in name.base_options.items())

@@ -59,14 +59,14 @@ def experiment(
 
     Example: [bold]knifeedge experiment tables-2-3 --only data=UDED[/bold]
     """
-    from knifeedge.experiments import PAPER, collect, find_experiment, read_experiment
+    from knifeedge.experiments import EXPERIMENTS, collect, find_experiment, read_experiment
     from knifeedge.experiments.reading import select_cells
 
     if show_list:
-        _list(list(PAPER.values()), as_json)
+        _list(list(EXPERIMENTS.values()), as_json)
         return
     if name is None:
-        raise ConfigError(f"name an experiment file, or one of {', '.join(PAPER)}")
+        raise ConfigError(f"name an experiment file, or one of {', '.join(EXPERIMENTS)}")
     found, config = find_experiment(name), read_experiment(name)
     folder = out or Path("runs") / found.path.stem
     cells = config.cells() if only is None else select_cells(config, only)

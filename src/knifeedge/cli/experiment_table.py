@@ -46,6 +46,7 @@ def _table(title: str, baseline: str, rows: Sequence[Row]) -> RichTable:
     drawn.add_column("loss", overflow="fold")
     heads = ["seeds", "ODS", "gain", f"difference to {escape(baseline)}", "OIS"]
     heads += ["threshold", "F there"]
+    heads += [] if paper else ["F at 0.5"]
     if paper:
         heads += ["paper: ODS", "gain", "OIS"] + (["threshold"] if threshold else [])
     for head in heads:
@@ -77,6 +78,8 @@ def _cells(row: Row, base: _Figures, paper: bool, threshold: bool) -> list[str]:
         _spread(row.threshold, 2),
         _spread(row.at),
     ]
+    if not paper:
+        cells.append(_spread(row.half))
     if paper:
         published = row.paper
         cells += [
@@ -111,6 +114,8 @@ def _add_average(
             _number(fmean(row.threshold.mean for row in rows), 2),
             _number(fmean(row.at.mean for row in rows)),
         ]
+        if not paper:
+            cells.append(_number(fmean(row.half.mean for row in rows)))
         if paper:
             gain = "" if is_base else _percent(own.paper_ods, base.paper_ods)
             ois = [row.paper.ois if row.paper else None for row in rows]

@@ -26,6 +26,14 @@ def protocol(
         str | None,
         options.option("scoring", "How to score, with commas between.", metavar="paper-strict,.."),
     ] = None,
+    retrain: Annotated[
+        bool | None,
+        options.option(
+            "retrain",
+            "Train on the validation images too, in a second training.",
+            "--retrain/--no-retrain",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where all files go.", show_default="runs/..."),

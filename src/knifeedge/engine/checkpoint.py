@@ -2,8 +2,8 @@
 
 `model.safetensors` holds a trained network, how to build it, what it was trained on, and the
 threshold to cut its maps at. `last.ckpt`, of the same format, holds in addition what a training
-needs to go on: the optimiser's state, the step, and the losses of the epoch under way. Nothing is
-ever unpickled.
+needs to go on: the state of the optimiser and of the loss, the step, and the losses of the epoch
+under way. Nothing is ever unpickled.
 """
 
 import json
@@ -28,7 +28,7 @@ FORMAT = "1"
 WEIGHTS, CHECKPOINT = "model.safetensors", "last.ckpt"
 
 _KEY = "knifeedge"  # the one entry of the metadata: JSON
-_MODEL, _OPTIMISER, _LOSSES = "model.", "optimiser.", "losses"
+_MODEL, _LOSS, _OPTIMISER, _LOSSES = "model.", "loss.", "optimiser.", "losses"
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,12 @@ def save_checkpoint(
     optimiser: torch.optim.Optimizer,
     config: TrainConfig,
     progress: Progress,
+    loss: nn.Module | None = None,
 ) -> None:
     """Write all that a training needs to go on."""
     tensors = {f"{_MODEL}{name}": value for name, value in network.state_dict().items()}
+    if loss is not None:  # one that finds its threshold while training has a state
+        tensors |= {f"{_LOSS}{name}": value for name, value in loss.state_dict().items()}
     for index, entries in optimiser.state_dict()["state"].items():
         tensors |= {f"{_OPTIMISER}{index}.{name}": value for name, value in entries.items()}
     tensors[_LOSSES] = torch.tensor(progress.losses, dtype=torch.float64)
@@ -158,7 +161,11 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, config: TrainConfig
+    path: Path,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    config: TrainConfig,
+    loss: nn.Module | None = None,
 ) -> Progress:
     """Bring a training back to where its checkpoint was written."""
     about, tensors = _read(path)
@@ -169,8 +176,10 @@ def load_checkpoint(
         raise CheckpointError(
             f"{path} belongs to another training: {difference(about['config'], to_mapping(config))}"
         )
-    state = {k.removeprefix(_MODEL): v for k, v in tensors.items() if k.startswith(_MODEL)}
-    fit(network, state, path)
+    for module, prefix in ((network, _MODEL), (loss, _LOSS)):
+        if module is not None:
+            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            fit(module, state, path)
     entries: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith(_OPTIMISER):

@@ -109,7 +109,12 @@ class Journal:
             callback.on_progress(standing)
         return losses
 
-    def end_epoch(self, losses: list[float], validation: tuple[float, float] | None) -> None:
+    def end_epoch(
+        self,
+        losses: list[float],
+        validation: tuple[float, float] | None,
+        threshold: float | None = None,
+    ) -> None:
         """An epoch is over: one more row in the log."""
         now = time.perf_counter()
         share = (self.step - self._epoch_first) / self._in_epoch
@@ -121,6 +126,7 @@ class Journal:
             images_per_second=share * len(self._pool) / max(now - self._epoch_began, 1e-9),
             validation_ods=validation[0] if validation else None,
             validation_threshold=validation[1] if validation else None,
+            threshold=threshold,
         )
         self._epoch_began, self._epoch_first = now, self.step
         for callback in self._callbacks:

@@ -45,6 +45,7 @@ class EpochRecord:
         images_per_second: Over the epoch, or what of it this process did.
         validation_ods: Where the epoch ended with a validation.
         validation_threshold: The threshold of that ODS.
+        threshold: The one in force, where the loss finds it while training.
     """
 
     epoch: int
@@ -54,6 +55,7 @@ class EpochRecord:
     images_per_second: float
     validation_ods: float | None = None
     validation_threshold: float | None = None
+    threshold: float | None = None
 
 
 class Callback:
@@ -142,6 +144,8 @@ class TensorBoardLog(Callback):
         add("images per second", record.images_per_second, record.step)
         if record.validation_ods is not None:
             add("validation ODS", record.validation_ods, record.step)
+        if record.threshold is not None:
+            add("threshold", record.threshold, record.step)
         self._writer.flush()
 
     def on_end(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ on from its last checkpoint and, on a CPU, ends with the very weights it would h
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -39,6 +39,7 @@ from knifeedge.engine.stepping import make_optimiser, make_step
 from knifeedge.engine.validate import validate
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.losses.names import loss_folder, parse_loss
+from knifeedge.losses.online import OnlineThreshold
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import first_few
 
@@ -123,11 +124,11 @@ def train(
         network = create_model(config.model.name, **config.model.options)
         _check_frozen(network, config)
         _check_space(folder, network)
-        network = prepare(fabric, network)
+        network, loss = prepare(fabric, network), loss.to(fabric.device)
         optimiser = make_optimiser(fabric, network, config.learning_rate, config.weight_decay)
         done = Progress()
         if (folder / CHECKPOINT).is_file():
-            done = load_checkpoint(folder / CHECKPOINT, network, optimiser, config)
+            done = load_checkpoint(folder / CHECKPOINT, network, optimiser, config, loss)
         step = make_step(fabric, network, optimiser, loss)
 
         # Loop
@@ -148,7 +149,7 @@ def train(
                     losses, scores = journal.look(), None
                     if validation and journal.epoch % config.validate_every == 0:
                         scores = validate(fabric, network, validation, config.validation_protocol)
-                    journal.end_epoch(losses, scores)
+                    journal.end_epoch(losses, scores, _found_threshold(loss))
                 stop, look = signals.received is not None, journal.time_to_look()
                 if fabric.world_size > 1:
                     agreed = journal.step % AGREE_EVERY == 0
@@ -159,7 +160,7 @@ def train(
                 if first and (stop or due):
                     done = journal.progress()
                     _check_finite(network, done.step)
-                    save_checkpoint(folder / CHECKPOINT, network, optimiser, config, done)
+                    save_checkpoint(folder / CHECKPOINT, network, optimiser, config, done, loss)
                     saved = time.perf_counter()
                 if stop:
                     raise Interrupted(
@@ -170,6 +171,8 @@ def train(
         if first:
             _check_finite(network, journal.step)
             info = WeightsInfo(config.model, training=to_mapping(config), trained_on=dataset.names)
+            if (threshold := _found_threshold(loss)) is not None:
+                info = replace(info, threshold=threshold, calibration={"from": "training"})
             save_model(folder / WEIGHTS, network, info)
             (folder / CHECKPOINT).unlink(missing_ok=True)
             journal.end()
@@ -295,6 +298,12 @@ def _check_finite(network: nn.Module, step: int) -> None:
             f"the weights {first_few(bad)} are no numbers any more at step {step}; lower the"
             " learning rate; the last checkpoint is from before it"
         )
+
+
+def _found_threshold(loss: nn.Module) -> float | None:
+    """The threshold that the loss has found while training, if it looks for one."""
+    threshold = getattr(loss, "threshold", None)
+    return round(float(threshold.value), 4) if isinstance(threshold, OnlineThreshold) else None
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:

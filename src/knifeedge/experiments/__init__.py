@@ -1,6 +1,6 @@
 """Experiments: grids of protocol runs, and one table of what came of them."""
 
-from knifeedge.experiments.reading import PAPER, find_experiment, read_experiment
+from knifeedge.experiments.reading import EXPERIMENTS, find_experiment, read_experiment
 from knifeedge.experiments.run import run_experiment
 from knifeedge.experiments.settings import (
     Cell,
@@ -12,7 +12,7 @@ from knifeedge.experiments.settings import (
 from knifeedge.experiments.table import Difference, Row, Spread, Table, collect
 
 __all__ = [
-    "PAPER",
+    "EXPERIMENTS",
     "Cell",
     "DataChoice",
     "Difference",

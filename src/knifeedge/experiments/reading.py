@@ -30,7 +30,7 @@ class Named:
 
 
 _TABLES = SHIPPED / "tables-2-5.toml"
-PAPER = {
+EXPERIMENTS = {
     entry.name: entry
     for entry in (
         Named("table-1", "best thresholds under WBCE, on validation", SHIPPED / "table-1.toml"),
@@ -38,6 +38,8 @@ PAPER = {
         Named("tables-4-5", "the same runs, relaxed scores", _TABLES, ("paper-relaxed",)),
         Named("tables-2-5", "the same runs, both scores", _TABLES),
         Named("ablation", "windows 0.1 to 0.7 x decays 8, 16, 32", SHIPPED / "ablation.toml"),
+        Named("comparison", "18 losses on made-up scenes", SHIPPED / "comparison.toml"),
+        Named("comparison-uded", "the same on UDED", SHIPPED / "comparison-uded.toml"),
     )
 }
 
@@ -48,11 +50,11 @@ def find_experiment(name: str | Path) -> Named:
     >>> find_experiment("tables-2-3").protocols
     ('paper-strict',)
     """
-    if str(name) in PAPER:
-        return PAPER[str(name)]
+    if str(name) in EXPERIMENTS:
+        return EXPERIMENTS[str(name)]
     path = Path(name)
     if not path.is_file():
-        known = ", ".join(PAPER)
+        known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"there is no file {name}, and no experiment so named; there are {known}")
     return Named(path.stem, "", path)
 

@@ -155,6 +155,7 @@ class ExperimentConfig:
         seeds: One run each.
         baseline: The loss that the others are compared with.
         scoring: Protocols to score the test images by; thresholds are calibrated by the first.
+        retrain: As for `ProtocolConfig`; false trains each loss once.
         training: Settings of every training that are not the paper's, see `Training`.
         paper: Published figures, shown beside one's own.
 
@@ -179,6 +180,7 @@ class ExperimentConfig:
     seeds: tuple[int, ...] = (0,)
     baseline: str = "wbce"
     scoring: tuple[str, ...] = ("paper-strict",)
+    retrain: bool = True
     training: Mapping[str, Any] = field(default_factory=dict)
     paper: tuple[PaperRow, ...] = ()
 
@@ -245,6 +247,7 @@ class ExperimentConfig:
             "data": {"name": data.name, "root": data.root, "options": data.options},
             "losses": self.all_losses,
             "scoring": self.scoring,
+            "retrain": self.retrain,
             "seed": seed,
         }
         return from_mapping(ProtocolConfig, content | dict(self.training)).resolved()

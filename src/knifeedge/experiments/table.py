@@ -80,6 +80,7 @@ class Row:
         ois: On the test images.
         threshold: The one fixed without test images.
         at: F at that threshold, on the test images.
+        half: F at 0.5, likewise.
         difference: Of the ODS, to the baseline; none for the baseline itself.
         paper: The published figures, if there are any.
     """
@@ -93,6 +94,7 @@ class Row:
     ois: Spread
     threshold: Spread
     at: Spread
+    half: Spread
     difference: Difference | None
     paper: PaperRow | None
 
@@ -196,7 +198,8 @@ def finished(run: Path, config: ProtocolConfig) -> dict[str, Any] | None:
         losses = {entry["loss"]: entry for entry in result["losses"]}
         for loss, protocol in itertools.product(config.losses, config.scoring):
             scores = losses[loss]["scores"][protocol]
-            sum((scores["ods"], scores["ois"], scores["at"]["f"], losses[loss]["threshold"]))
+            needed = scores["ods"], scores["ois"], scores["at"]["f"], scores["at_half"]["f"]
+            sum((*needed, losses[loss]["threshold"]))
     except (OSError, ValueError, LookupError, AttributeError, TypeError, ConfigError):
         return None  # a damaged result is made anew
     return losses
@@ -236,6 +239,7 @@ def _row(
         ois=Spread.of(numbers(loss, "ois")),
         threshold=Spread.of([entry["threshold"] for entry in own]),
         at=Spread.of([entry["scores"][protocol]["at"]["f"] for entry in own]),
+        half=Spread.of([entry["scores"][protocol]["at_half"]["f"] for entry in own]),
         difference=None
         if loss == base
         else Difference.of(numbers(loss, "ods"), numbers(base, "ods")),

@@ -14,6 +14,7 @@ from knifeedge.losses.deep_supervision import DeepSupervisionLoss
 from knifeedge.losses.ebt import EBTLoss, ebt_loss
 from knifeedge.losses.focal import FocalLoss, focal_loss
 from knifeedge.losses.many_valued import AdjustedBinLoss, AdjustedClassLoss
+from knifeedge.losses.online import OnlineThreshold
 from knifeedge.losses.ranking import APLoss, LovaszHingeLoss, ap_loss, lovasz_hinge_loss
 from knifeedge.losses.reduction import PixelLoss
 from knifeedge.losses.regions import DiceLoss, TverskyLoss, dice_loss, tversky_loss
@@ -38,6 +39,7 @@ __all__ = [
     "FocalLoss",
     "HeavisideF1Loss",
     "LovaszHingeLoss",
+    "OnlineThreshold",
     "PixelLoss",
     "RegionLoss",
     "SWBCELoss",

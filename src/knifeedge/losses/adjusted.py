@@ -1,6 +1,7 @@
 """The adjusted loss: any per-element loss times (adjuster + delta) (the paper's equation LAdj)."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from knifeedge.distance import (
 )
 from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import probability
-from knifeedge.losses.inputs import check_per_element
+from knifeedge.losses.inputs import check_per_element, prepare
+from knifeedge.losses.online import OnlineThreshold
 from knifeedge.losses.reduction import PixelLoss, Reduction
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
@@ -31,7 +33,8 @@ class AdjustedLoss(PixelLoss):
 
     Args:
         base: the loss to adjust.
-        threshold: the decision threshold, in (0, 1), or one per column (dimension 1).
+        threshold: the decision threshold, in (0, 1), or one per column (dimension 1); "online", or
+            an `OnlineThreshold` with settings of one's own, finds it while training.
         window: distance from the threshold at which a right decision stops counting.
         decay: how long the weight stays near 1 inside the window (the paper's b).
         delta: constant added to the adjuster; 0 leaves confidently right elements without loss.
@@ -46,12 +49,12 @@ class AdjustedLoss(PixelLoss):
     tensor(4.0272)
     """
 
-    threshold: float | Tensor
+    threshold: float | Tensor | OnlineThreshold
 
     def __init__(
         self,
         base: BaseLoss,
-        threshold: float | Sequence[float] | Tensor = 0.7,
+        threshold: float | Sequence[float] | Tensor | Literal["online"] | OnlineThreshold = 0.7,
         window: float = 0.2,
         decay: float = 16.0,
         delta: float = 1.0,
@@ -65,7 +68,13 @@ class AdjustedLoss(PixelLoss):
         check_base(base)
         check_adjuster(window, decay, delta, weight)
         self.base = base
-        if isinstance(threshold, float | int):
+        if isinstance(threshold, str):
+            if threshold != "online":
+                raise ValueError(f"threshold must be a number or 'online', got {threshold!r}")
+            threshold = OnlineThreshold()
+        if isinstance(threshold, OnlineThreshold):
+            self.threshold = threshold
+        elif isinstance(threshold, float | int):
             self.threshold = _check_threshold(threshold)
         else:
             column = torch.as_tensor(threshold, dtype=torch.float32).detach()
@@ -78,12 +87,23 @@ class AdjustedLoss(PixelLoss):
         # A foreign base or weight may hold parameters of its own.
         self.fusible = isinstance(base, PixelLoss) and base.fusible and weight is None
 
+    def forward(self, pred: Tensor, target: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The loss of a prediction. An online threshold learns from it while gradients are on."""
+        online = self.threshold if isinstance(self.threshold, OnlineThreshold) else None
+        if online is not None and self.training and torch.is_grad_enabled():
+            seen = prepare(pred.detach(), target, mask, from_logits=self.from_logits)
+            online.update(probability(seen[0], self.from_logits), *seen[1:])
+        return super().forward(pred, target, mask=mask)
+
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """One value per element."""
+        threshold = self.threshold
+        if isinstance(threshold, OnlineThreshold):
+            threshold = threshold.value.clone()  # it may move again before the backward pass
         adjuster = adjuster_weight(
             probability(pred, self.from_logits),
             target,
-            threshold=self.threshold,
+            threshold=threshold,
             window=self.window,
             decay=self.decay,
             weight=self.weight,
@@ -100,7 +120,9 @@ class AdjustedLoss(PixelLoss):
     def extra_repr(self) -> str:
         """What `print` shows of the loss."""
         threshold = self.threshold
-        shown = threshold.tolist() if isinstance(threshold, Tensor) else threshold
+        shown: object = threshold.tolist() if isinstance(threshold, Tensor) else threshold
+        if isinstance(threshold, OnlineThreshold):
+            shown = "online"
         settings = f"threshold={shown}, window={self.window}, decay={self.decay}"
         return f"{settings}, delta={self.delta}, {super().extra_repr()}"
 

@@ -7,7 +7,8 @@
 | soft_f1, anyloss_f1, heaviside_f1, score_oriented | surrogates of F1, of whole regions too |
 | baa-0.7 | WBCE adjusted at the threshold 0.7, the paper's BAA-0.7 |
 | baa-sa | WBCE adjusted at a calibrated threshold, the paper's BAA-SA |
-| baa(base=swbce,threshold=0.6,window=0.3) | any base, any setting; `threshold=sa` is calibrated |
+| baa-online | WBCE adjusted at a threshold found while training, with the tolerance of edges |
+| baa(base=swbce,threshold=0.6,window=0.3) | any base, any setting; threshold a number, sa, online |
 """
 
 import ast
@@ -16,7 +17,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from knifeedge.errors import ConfigError
 from knifeedge.losses.adjusted import AdjustedLoss
@@ -24,6 +25,7 @@ from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import BCELoss, SWBCELoss, WBCELoss
 from knifeedge.losses.ebt import EBTLoss
 from knifeedge.losses.focal import FocalLoss
+from knifeedge.losses.online import OnlineThreshold
 from knifeedge.losses.reduction import PixelLoss
 from knifeedge.losses.regions import REGION_LOSSES
 
@@ -36,7 +38,8 @@ BASES: dict[str, type[PixelLoss]] = {
 }
 LOSSES: dict[str, type[PixelLoss] | type[RegionLoss]] = {**BASES, **REGION_LOSSES}
 DEFAULT_BASE = "wbce"
-SELF_ADAPTIVE = "sa"
+SELF_ADAPTIVE, ONLINE = "sa", "online"  # thresholds that are no numbers
+EDGE_TOLERANCE = 1  # pixels: with it the threshold is nearest to a calibrated one; docs/losses.md
 
 
 class AdjusterSettings(NamedTuple):
@@ -70,13 +73,18 @@ class LossName:
         return self.adjuster is not None and self.adjuster.get("threshold") == SELF_ADAPTIVE
 
     @property
+    def is_online(self) -> bool:
+        """Whether its threshold is found while training."""
+        return self.adjuster is not None and self.adjuster.get("threshold") == ONLINE
+
+    @property
     def threshold(self) -> float | None:
-        """The adjuster's threshold; None without one, or before it is calibrated."""
+        """The adjuster's threshold; None without one, or before it is found."""
         return None if self.adjuster is None else self.settings.threshold
 
     @property
     def settings(self) -> "AdjusterSettings":
-        """The adjuster's settings in full; a threshold that is not calibrated yet is None.
+        """The adjuster's settings in full; a threshold that is not found yet is None.
 
         >>> parse_loss("baa(threshold=sa,window=0.3)").settings
         AdjusterSettings(threshold=None, window=0.3, decay=16.0, delta=1.0)
@@ -84,7 +92,7 @@ class LossName:
         parameters = inspect.signature(AdjustedLoss).parameters
         given = {name: parameters[name].default for name in ADJUSTER_OPTIONS}
         given |= dict(self.adjuster or {})
-        if self.needs_threshold:
+        if isinstance(given["threshold"], str):
             given["threshold"] = None
         return AdjusterSettings(**given)
 
@@ -115,7 +123,10 @@ class LossName:
         base = LOSSES[self.base](**whole)  # type: ignore[arg-type]
         if self.adjuster is None:
             return base
-        return AdjustedLoss(base, **self.adjuster)  # type: ignore[arg-type]
+        settings: dict[str, Any] = dict(self.adjuster)
+        if self.is_online:
+            settings["threshold"] = OnlineThreshold(tolerance=EDGE_TOLERANCE)
+        return AdjustedLoss(base, **settings)
 
     def __str__(self) -> str:
         """The shortest name; `parse_loss` understands it."""
@@ -140,7 +151,7 @@ def parse_loss(text: str) -> LossName:
     Traceback (most recent call last):
     knifeedge.errors.ConfigError: there is no loss 'wbec' (the closest is 'wbce'); there are ...
     """
-    short = re.fullmatch(rf"\s*baa-([0-9.]+(?:e-?[0-9]+)?|{SELF_ADAPTIVE})\s*", text)
+    short = re.fullmatch(rf"\s*baa-([0-9.]+(?:e-?[0-9]+)?|{SELF_ADAPTIVE}|{ONLINE})\s*", text)
     written = f"baa(threshold={short[1]})" if short else text
     try:
         # A name with options has the form of a call in Python; it is read, never run.
@@ -183,7 +194,7 @@ def _loss(node: ast.expr) -> LossName:
         adjuster = {key: _value(key, value) for key, value in options.items()}
         return LossName(base.base, base.base_options, adjuster)
     if word not in LOSSES:
-        known = [*LOSSES, "baa-0.7", "baa-sa", "baa(...)"]
+        known = [*LOSSES, "baa-0.7", "baa-sa", "baa-online", "baa(...)"]
         raise ConfigError(f"there is no loss {_closest(word, known)}; there are {', '.join(known)}")
     defaults = _option_defaults(LOSSES[word])
     _check_options(word, options, tuple(defaults))
@@ -195,8 +206,8 @@ def _loss(node: ast.expr) -> LossName:
 
 
 def _value(key: str, node: ast.expr) -> float | str:
-    if key == "threshold" and isinstance(node, ast.Name) and node.id == SELF_ADAPTIVE:
-        return SELF_ADAPTIVE
+    if key == "threshold" and isinstance(node, ast.Name) and node.id in (SELF_ADAPTIVE, ONLINE):
+        return node.id
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         value = float(node.value)  # type: ignore[arg-type]
         if value < float("inf"):

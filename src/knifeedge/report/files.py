@@ -49,11 +49,11 @@ def read_log(path: Path) -> Log:
         raise DataError(f"{path.name} is missing") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path.name} cannot be read: {error}") from error
-    table: list[tuple[float, float, float]] = []
+    table: list[tuple[float, ...]] = []
     for number, row in enumerate(rows, start=2):
         try:
-            ods = row.get("validation_ods") or math.nan
-            table.append((float(row["epoch"]), float(row["loss"]), float(ods)))
+            rest = (row.get(key) or math.nan for key in ("validation_ods", "threshold"))
+            table.append((float(row["epoch"]), float(row["loss"]), *map(float, rest)))
         except (KeyError, TypeError, ValueError):
             if number == len(rows) + 1 and table:
                 break

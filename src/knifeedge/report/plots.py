@@ -6,6 +6,7 @@
 | F against the threshold | the fixed and the best threshold marked, and the validation curve |
 | loss while training | a curve a training run |
 | validation ODS | the same, where it was measured |
+| threshold while training | where a loss finds it then, and the calibrated one beside it |
 | weight of the adjuster | by the prediction, for an edge and for a non-edge |
 """
 
@@ -19,10 +20,15 @@ import numpy as np
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.curves import Floats
 from knifeedge.report.loss_names import adjuster_settings
-from knifeedge.report.records import ProtocolRun, Training
+from knifeedge.report.records import Calibration, ProtocolRun, Training
 
 ISO_F = tuple(n / 10 for n in range(1, 10))
 MOST_POINTS = 400  # of a loss curve; more cannot be seen
+TRAINING_NOTES = {
+    "loss": "Losses of different kinds are not on one scale.",
+    "validation": "",
+    "online": "Found by the loss itself; dotted: calibrated on validation images, for comparison.",
+}
 
 
 @dataclass(frozen=True)
@@ -84,21 +90,24 @@ def protocol_plots(run: ProtocolRun) -> list[Plot]:
     for protocol in run.protocols:
         plots += [*_curves(run, protocol)]
     trainings = [*run.pretraining, *(outcome.training for outcome in run.outcomes)]
-    plots += training_plots(trainings, colours=_training_colours(run))
+    plots += training_plots(trainings, _training_colours(run), run.calibrations)
     weights = _weights(run)
     return [*plots, weights] if weights else plots
 
 
 def training_plots(
-    trainings: Sequence[Training], colours: Sequence[int | None] | None = None
+    trainings: Sequence[Training],
+    colours: Sequence[int | None] | None = None,
+    calibrations: Sequence[Calibration] = (),
 ) -> list[Plot]:
-    """Loss, and validation ODS where it was measured, of some training runs by epoch."""
+    """Loss, and what else was measured, of some training runs by epoch."""
     chosen = list(range(len(trainings))) if colours is None else colours
     logged = [(t, c) for t, c in zip(trainings, chosen, strict=True) if t.log is not None]
     plots = []
-    for key, title, note, value in (
-        ("loss", "Loss while training", "Losses of different kinds are not on one scale.", "loss"),
-        ("validation", "Validation ODS while training", "", "validation_ods"),
+    for key, title, y_label, value in (
+        ("loss", "Loss while training", "loss", "loss"),
+        ("validation", "Validation ODS while training", "ODS", "validation_ods"),
+        ("online", "Threshold while training", "threshold", "threshold"),
     ):
         series = []
         for training, colour in logged:
@@ -115,6 +124,10 @@ def training_plots(
                 series.append(Series(name, x[kept], y[kept], colour, dotted))
         if not series:
             continue
+        if key == "online":
+            for found in calibrations:
+                x, name = series[0].x[[0, -1]], f"calibrated with {found.base}"
+                series.append(Series(name, x, np.full(2, found.threshold), None, dotted=True))
         top = max(float(one.y.max()) for one in series)
         low = 0.0 if key == "loss" else min(float(one.y.min()) for one in series)
         ends = "; ".join(f"{one.label} ends at {one.y[-1]:.4g}" for one in series)
@@ -124,10 +137,10 @@ def training_plots(
             Plot(
                 key=key,
                 title=title,
-                note=note,
+                note=TRAINING_NOTES[key],
                 alt=f"{title} by epoch. {ends}.",
                 x_label="epoch",
-                y_label="loss" if key == "loss" else "ODS",
+                y_label=y_label,
                 x_range=(first, max(last, first + 1)),
                 y_range=nice_range(low, top),
                 series=tuple(series),

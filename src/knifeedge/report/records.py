@@ -37,6 +37,7 @@ class Log:
     epoch: Floats
     loss: Floats
     validation_ods: Floats
+    threshold: Floats
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,11 @@ def _difference(entry: object) -> str:
 def _fixed(threshold: float | None, origin: str) -> str:
     if threshold is None:
         return ABSENT
-    words = {"the loss": "in the loss", "validation": "calibrated"}.get(origin, "")
+    words = {
+        "the loss": "in the loss",
+        "validation": "calibrated",
+        "training": "found while training",
+    }.get(origin, "")
     return f"{threshold:.2f}" + (f" ({words})" if words else "")
 
 
