@@ -17,11 +17,11 @@ PUBLIC = """
     EBTLoss EdgeMetric EdgeScores FocalLoss HeavisideF1Loss KnifeEdgeError LovaszHingeLoss
     ModelConfig OnlineThreshold PixelLoss Protocol ProtocolConfig ProtocolResult RegionLoss Run
     SWBCELoss ScoreOrientedLoss SoftF1Loss TrainConfig TverskyLoss WBCELoss adjuster_weight
-    anyloss_f1 ap_loss bce_loss bin_distance calibrate calibrate_pixels check_distance_weight class_margin
-    cosine_weight create_model data dice_loss distance_weight ebt_loss evaluate extended_weight
-    focal_loss hard_adjuster heaviside_f1_loss load_model lovasz_hinge_loss masked_distance metrics
-    power_weight predict register_model run_protocol score_oriented_loss soft_f1_loss swbce_loss
-    train tversky_loss wbce_loss windowed_adjuster
+    anyloss_f1 ap_loss bce_loss bin_distance calibrate calibrate_pixels check_distance_weight
+    class_margin cosine_weight create_model data dice_loss distance_weight ebt_loss evaluate
+    extended_weight focal_loss hard_adjuster heaviside_f1_loss load_model lovasz_hinge_loss
+    masked_distance metrics power_weight predict predict_many register_model run_protocol
+    score_oriented_loss soft_f1_loss swbce_loss train tversky_loss wbce_loss windowed_adjuster
 """.split()  # noqa: SIM905
 
 # Each room, and the rooms it may import; everything may import `errors`, `config` and

@@ -13,7 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from command_line import TINY, Result, call, deny_writing, done, refused
 from knifeedge import cli
-from knifeedge.engine import load_model, predict, predict as predict_image
+from knifeedge.engine import (
+    load_model,
+    predict,
+    predict as predict_image,
+    shipped as shipped_module,
+)
 from knifeedge.engine.checkpoint import read_info, store_threshold
 from knifeedge.engine.files import predict_files
 from knifeedge.models import create_model
@@ -54,7 +59,7 @@ def test_probabilities_of_a_folder(weights, photos: Path, tmp_path: Path) -> Non
     network, _ = load_model(weights)
     for number, name in enumerate("abc"):
         expected = np.rint(predict(network, pixels(number)) * 255)
-        np.testing.assert_array_equal(read(out / f"{name}.png"), expected)
+        np.testing.assert_allclose(read(out / f"{name}.png"), expected, atol=1)  # in one batch
 
 
 def test_every_option_reaches_the_maps(weights, photos: Path, tmp_path: Path) -> None:
@@ -73,6 +78,9 @@ def test_every_option_reaches_the_maps(weights, photos: Path, tmp_path: Path) ->
     np.testing.assert_array_equal(whole, predict(network, pixels(0), whole=True))
     assert not np.array_equal(tiled, whole)
     np.testing.assert_array_equal(first("--accelerator", "cpu"), predict(network, pixels(0)))
+    half = first("--precision", "bf16-mixed")
+    np.testing.assert_array_equal(half, predict(network, pixels(0), precision="bf16-mixed"))
+    assert not np.array_equal(half, predict(network, pixels(0)))
     binary = first("--binary", "--threshold", 0.5)
     np.testing.assert_array_equal(binary, predict(network, pixels(0)) >= 0.5)
 
@@ -153,6 +161,7 @@ def test_no_threshold(weights, photos: Path) -> None:
         (("--overlap", 320), "overlap must be >= 0 and less than the tile's 320, got 320"),
         (("--accelerator", "tpu"), "accelerator must be auto, cpu or cuda, got 'tpu'"),
         (("--model", "hed"), "holds weights of tiny, not of hed"),
+        (("--precision", "half"), "precision must be one of 32-true, bf16-mixed, got 'half'"),
     ],
 )
 def test_wrong_values(weights, photos: Path, tmp_path: Path, options, message) -> None:
@@ -161,7 +170,8 @@ def test_wrong_values(weights, photos: Path, tmp_path: Path, options, message) -
     assert not out.exists()
 
 
-def test_no_weights(weights, photos: Path, tmp_path: Path) -> None:
+def test_no_weights(weights, photos: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(shipped_module, "SHIPPED", "none.safetensors")
     assert "give a run's folder or a file with --weights" in refused("predict", photos)
     message = refused("predict", photos, "--weights", tmp_path / "nowhere")
     assert "there is no weights file" in message
@@ -238,24 +248,50 @@ def test_places(weights, photos: Path, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_ctrl_c_leaves_whole_files(weights, photos: Path, tmp_path: Path, monkeypatch) -> None:
-    from knifeedge.engine import files
+    from knifeedge.engine.stream import Stream
 
-    count = []
+    run, count = Stream._run, []
 
-    def interrupted(*arguments: object, **options: object) -> np.ndarray:
-        count.append(1)
+    def interrupted(self: Stream, batch: list) -> None:
+        count.extend(batch)
         if len(count) == 3:
             raise KeyboardInterrupt
-        return predict(*arguments, **options)
+        run(self, batch)
 
-    monkeypatch.setattr(files, "predict", interrupted)
+    monkeypatch.setattr(Stream, "_run", interrupted)
     out = tmp_path / "maps"
-    result = call("predict", photos, "--weights", weights, "--out", out)
-    assert result == Result(130, "", "knifeedge: interrupted\n")
+    arguments = ("predict", photos, "--weights", weights, "--out", out, "--batch-size", 1)
+    assert call(*arguments) == Result(130, "", "knifeedge: interrupted\n")
     assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png"]
     assert all(read(path).shape == (40, 50) for path in out.iterdir())
-    assert (
-        "3 maps"
-        in done("predict", photos, "--weights", weights, "--out", out, "--skip-existing").out
-    )
+    assert "3 maps" in done(*arguments, "--skip-existing").out
     assert len(count) == 4
+
+
+# --- the package's own weights --------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(weights, tmp_path: Path, monkeypatch) -> Path:
+    """A package with a weights file in it, threshold included."""
+    package = tmp_path / "package"
+    package.mkdir()
+    path = package / shipped_module.SHIPPED
+    path.write_bytes((weights / "model.safetensors").read_bytes())
+    store_threshold(path, 0.42, {})
+    monkeypatch.setattr(shipped_module, "files", {"knifeedge.engine": package}.__getitem__)
+    return path
+
+
+def test_without_weights_those_of_the_package(shipped, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    assert "3 maps, probabilities" in done("predict", photos, "--out", out).out
+    network, _ = load_model(shipped)
+    expected = np.rint(predict(network, pixels(0)) * 255)
+    np.testing.assert_allclose(read(out / "a.png"), expected, atol=1)
+    assert "yes and no at 0.42" in done("predict", photos, "--out", out, "--binary").out
+
+
+def test_a_network_without_its_weights(shipped, photos: Path) -> None:
+    message = refused("predict", photos, "--model", "hed")
+    assert "--model is for the weights of hed; give these with --weights" in message

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Run as Run,
         load_model as load_model,
         predict as predict,
+        predict_many as predict_many,
         train as train,
     )
     from knifeedge.errors import (
@@ -141,6 +142,7 @@ _NAMES_IN = {
         "Run",
         "load_model",
         "predict",
+        "predict_many",
         "train",
     ),
     "errors": (

@@ -1,7 +1,10 @@
 """Pictures in, maps out: names, forms, and what one bad picture does to the others."""
 
+import os
 import shutil
 import threading
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +26,11 @@ class Brightness(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.tensor(1.0))
+        self.tiles = 0
         self.calls = 0
 
     def forward(self, images):
+        self.tiles += len(images)
         self.calls += 1
         return [images.mean(dim=1, keepdim=True) * self.scale]
 
@@ -82,7 +87,7 @@ def test_files_patterns_and_the_same_twice(model, photos: Path, tmp_path: Path) 
     assert names(tmp_path / "maps") == []
     predict_files(model, inputs, tmp_path / "maps")
     assert names(tmp_path / "maps") == ["a.png", "b.png"]
-    assert model.calls == 2
+    assert model.tiles == 2
     (job,) = find_jobs([str(photos / "**" / "*.PNG")], tmp_path, ".npy")
     assert (job.image, job.target) == (photos / "below" / "a.PNG", tmp_path / "a.npy")
 
@@ -100,12 +105,77 @@ def test_progress_is_told_for_every_picture(model, photos: Path, tmp_path: Path)
 
 
 def test_more_pictures_than_are_read_ahead(model, tmp_path: Path) -> None:
-    for number in range(4 * files.AHEAD):
-        save(tmp_path / "in" / f"{number}.png", picture(number, (3, 3)))
+    """Of five sizes, in turn: tiles wait for those of other pictures, and maps stay in order."""
+    count = 4 * min(files.MOST_THREADS, os.cpu_count() or 1) + 3
+    sizes = [(3 + number % 5, 3) for number in range(count)]
+    for number, size in enumerate(sizes):
+        save(tmp_path / "in" / f"{number:02}.png", picture(number, size))
+    told: list = []
+    predict_files(
+        model, [tmp_path / "in"], tmp_path / "out", progress=lambda *now: told.append(now)
+    )
+    assert told == [(number + 1, count) for number in range(count)]
+    for number, size in enumerate(sizes):
+        expected = np.rint(predict(model, picture(number, size)) * 255)
+        np.testing.assert_array_equal(read(tmp_path / "out" / f"{number:02}.png"), expected)
+
+
+def test_pictures_of_one_size_fill_batches(model, tmp_path: Path) -> None:
+    for number in range(6):
+        save(tmp_path / "in" / f"{number}.png", picture(number, (33, 41)))
+    predict_files(model, [tmp_path / "in"], tmp_path / "out", tile=32, overlap=16, batch_size=3)
+    assert (model.tiles, model.calls) == (24, 8)  # four sizes, twice
+
+
+def test_pictures_in_memory_are_few(model, tmp_path: Path, monkeypatch) -> None:
+    """While nothing is written, reading ends when all shelves are full: by number, or by pixels."""
+    read_image, lock, reads, go = files.read_image, threading.Lock(), [], threading.Event()
+
+    def count(path: Path) -> np.ndarray:
+        with lock:
+            reads.append(path)
+        return read_image(path)
+
+    def wait(path: Path, data: bytes) -> None:
+        go.wait(10)
+        write_atomically(path, data)
+
+    monkeypatch.setattr(files, "read_image", count)
+    monkeypatch.setattr(files, "write_atomically", wait)
+    monkeypatch.setattr(files.os, "cpu_count", lambda: 2)
+    for number in range(40):
+        save(tmp_path / "in" / f"{number:02}.png", picture(number, (4, 4)))
+
+    def most_at_once(out: str) -> int:
+        go.clear()
+        reads.clear()
+        done = threading.Thread(
+            target=predict_files,
+            args=(model, [tmp_path / "in"], tmp_path / out),
+            kwargs={"batch_size": 2},
+        )
+        done.start()
+        before = -1
+        while before != len(reads):  # until nothing has been read for a while
+            before = len(reads)
+            time.sleep(0.3)
+        go.set()
+        done.join()
+        assert len(names(tmp_path / out)) == 40
+        return before
+
+    # Two threads read 4 ahead and write 4; the network holds 4, of which 2 are done at a time.
+    assert 8 <= most_at_once("by number") <= 4 + 4 + 4 + 2
+    monkeypatch.setattr(files.Shelf.__init__, "__defaults__", (20,))  # one of 16 pixels
+    assert most_at_once("by pixels") <= 1 + 1 + 1 + 2
+
+
+def test_warnings_are_as_before(model, tmp_path: Path) -> None:
+    for number in range(20):
+        save(tmp_path / "in" / f"{number}.png", picture(number, (4, 4)))
+    before = list(warnings.filters)
     predict_files(model, [tmp_path / "in"], tmp_path / "out")
-    for number in range(4 * files.AHEAD):
-        expected = np.rint(predict(model, picture(number, (3, 3))) * 255)
-        np.testing.assert_array_equal(read(tmp_path / "out" / f"{number}.png"), expected)
+    assert warnings.filters == before
 
 
 # --- forms ----------------------------------------------------------------------------------------
@@ -198,7 +268,7 @@ def test_maps_that_are_there_may_be_skipped(model, photos: Path, tmp_path: Path)
     predict_files(model, [photos], out, skip_existing=True, overlay=True)
     assert (out / "a.png").read_bytes() != b"kept"
     predict_files(model, [photos / "b.bmp"], out)
-    assert model.calls == 1 + 2 + 3 + 1
+    assert model.tiles == 1 + 2 + 3 + 1
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
@@ -207,12 +277,15 @@ def test_maps_that_are_there_may_be_skipped(model, photos: Path, tmp_path: Path)
 def test_one_bad_picture_does_not_stop_the_others(model, photos: Path, tmp_path: Path) -> None:
     (photos / "aa.png").write_bytes((photos / "a.png").read_bytes()[:-30])
     (photos / "c.png").write_bytes(b"")
+    os.mkfifo(photos / "pipe.png")  # reading it would never end
     with pytest.raises(DataError) as caught:
         predict_files(model, [photos], tmp_path / "maps")
     message = str(caught.value)
-    assert message.startswith("2 of 5 pictures were left out: ")
+    assert message.startswith("3 of 6 pictures were left out: ")
     assert f"{photos / 'aa.png'} is damaged" in message
     assert f"{photos / 'c.png'} is empty" in message
+    assert f"{photos / 'pipe.png'} is not a file" in message
+    assert message.index("aa.png") < message.index("c.png") < message.index("pipe.png")
     assert names(tmp_path / "maps") == ["a.png", "b.png", "below/a.png"]
 
 
@@ -269,6 +342,8 @@ def test_nothing_to_predict(model, photos: Path, tmp_path: Path) -> None:
         ({"threshold": 0.0}, r"threshold must be in \(0, 1\], got 0"),
         ({"threshold": 1.5}, r"threshold must be in \(0, 1\], got 1\.5"),
         ({"threshold": float("nan")}, "got nan"),
+        ({"precision": "16-mixed"}, "precision must be one of 32-true, bf16-mixed, got '16-mixed'"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ],
 )
 def test_wrong_options(model, photos: Path, tmp_path: Path, options, message) -> None:
@@ -305,7 +380,7 @@ def test_a_full_disk_ends_it_with_whole_files(model, photos: Path, tmp_path, mon
 def test_broken_weights_are_told(photos: Path, tmp_path: Path) -> None:
     broken = Brightness()
     broken.scale.data.fill_(float("nan"))
-    with pytest.raises(DataError, match=r"no number at some pixels.*broken"):
+    with pytest.raises(DataError, match=r"3 of 3 .* no number at some pixels.*broken"):
         predict_files(broken, [photos], tmp_path / "maps")
     assert names(tmp_path / "maps") == []
 
@@ -313,7 +388,7 @@ def test_broken_weights_are_told(photos: Path, tmp_path: Path) -> None:
 def test_an_interrupt_leaves_whole_files_only(tmp_path: Path) -> None:
     for number in range(12):
         save(tmp_path / "in" / f"{number:02}.png", picture(number))
-    model, interrupt = Brightness(), 6
+    model, interrupt, batch = Brightness(), 6, 4
     threads = set(threading.enumerate())
 
     def stop(done: int, total: int) -> None:
@@ -321,15 +396,15 @@ def test_an_interrupt_leaves_whole_files_only(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_files(model, [tmp_path / "in"], tmp_path / "out", progress=stop)
+        predict_files(model, [tmp_path / "in"], tmp_path / "out", progress=stop, batch_size=batch)
     assert names(tmp_path / "out") == [f"{number:02}.png" for number in range(interrupt)]
     for path in (tmp_path / "out").iterdir():
         assert read(path).shape == (20, 30)
-    assert model.calls == interrupt
+    assert model.tiles == 8  # two batches
     assert {t for t in threading.enumerate() if "ThreadPool" in t.name} <= threads
     # The rest follows, and all of it is what it would have been.
     predict_files(model, [tmp_path / "in"], tmp_path / "out", skip_existing=True)
-    assert model.calls == 12
+    assert model.tiles == 8 + 6
     shutil.copytree(tmp_path / "out", tmp_path / "first")
     predict_files(model, [tmp_path / "in"], tmp_path / "out")
     for path in (tmp_path / "first").iterdir():

@@ -4,20 +4,18 @@ import os
 import resource
 import sys
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 from PIL import Image
 from torch import nn
 
 import knifeedge as ke
 from forking import fork
-from knifeedge.data.synthetic import synthetic_scene
-from knifeedge.engine.predict import predict
-from knifeedge.engine.tiles import TileSum, cut_tiles, tile_starts
+from knifeedge.data.synthetic import SyntheticSet, synthetic_scene
+from knifeedge.engine.predict import predict, predict_many, predict_set
+from knifeedge.engine.tiles import tile_starts
 from knifeedge.errors import ConfigError, DataError
 
 # How far tiny looks: from a pixel to the farthest one it depends on; see the test.
@@ -36,39 +34,6 @@ def tiny() -> nn.Module:
             elif name.endswith("running_var"):
                 value.uniform_(0.5, 2)
     return model.eval()
-
-
-@given(st.integers(1, 2000), st.integers(1, 400), st.data())
-def test_tiles_cover_everything_and_overlap_enough(length, tile, data):
-    overlap = data.draw(st.integers(0, tile - 1))
-    starts = tile_starts(length, tile, overlap)
-    assert starts[0] == 0
-    assert starts[-1] < length <= starts[-1] + tile
-    for before, after in pairwise(starts):
-        assert 0 < after - before <= tile - overlap
-    if tile - overlap >= 16:
-        assert all(start % 16 == 0 for start in starts)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 15), st.data())
-def test_averaged_tiles_of_a_map_are_the_map(height, width, tile, data):
-    overlap = data.draw(st.integers(0, tile - 1))
-    whole = torch.rand(height, width)
-    total = TileSum(height, width, tile=tile, overlap=overlap)
-    for corners, tiles in cut_tiles(whole, 3, tile, overlap):
-        total.add(corners, tiles)
-    assert torch.allclose(total.mean(), whole, atol=1e-6)
-
-
-def test_overlaps_are_averages():
-    """Each tile's map is its own number: where two or four meet there is their mean."""
-    numbers = iter(range(4))
-    total = TileSum(3, 3, tile=2, overlap=1)
-    for corners, tiles in cut_tiles(torch.zeros(3, 3), 1, 2, 1):
-        total.add(corners, torch.full_like(tiles, next(numbers)))
-    expected = [[0, 0.5, 1], [1, 1.5, 2], [2, 2.5, 3]]
-    assert total.mean().tolist() == expected
 
 
 def test_tiled_and_whole_agree_away_from_the_borders_of_tiles(tiny):
@@ -101,6 +66,56 @@ def test_grey_arrays_and_files(tiny, tmp_path):
     expected = predict(tiny, np.stack([grey] * 3, axis=2))
     assert np.array_equal(predict(tiny, grey), expected)
     assert np.array_equal(predict(tiny, tmp_path / "grey.png"), expected)
+
+
+def test_many_images_are_each_as_alone(tiny, tmp_path):
+    sizes = [(40, 50), (333, 40), (40, 50), (16, 16), (333, 40), (40, 50)]
+    images = [synthetic_scene(0, number, size)[0] for number, size in enumerate(sizes)]
+    Image.fromarray(images[2]).save(tmp_path / "2.png")
+    given = [*images[:2], tmp_path / "2.png", *images[3:]]
+    for batch_size in (1, 2, 8):
+        maps = list(predict_many(tiny, iter(given), batch_size=batch_size))
+        assert len(maps) == len(images)
+        for prob, image in zip(maps, images, strict=True):
+            np.testing.assert_allclose(prob, predict(tiny, image), atol=1e-5)
+
+
+def test_an_image_of_a_set_is_predicted_alone(tiny, monkeypatch):
+    """Its map is a matter of its own: bit by bit, and with no other image in its batch."""
+    seen, forward = [], tiny.forward
+    monkeypatch.setattr(tiny, "forward", lambda x: seen.append(len(x)) or forward(x))
+    scenes = SyntheticSet("all", count=3, size=48)
+    maps = dict(predict_set(tiny, scenes))
+    assert seen == [1, 1, 1]
+    for scene in scenes:
+        assert np.array_equal(maps[scene.name], predict(tiny, scene.image))
+
+
+def test_arrays_that_may_not_be_written_to(tiny):
+    """As np.asarray of a Pillow image is; torch would warn."""
+    image = np.zeros((8, 8, 3), np.uint8)
+    image.setflags(write=False)
+    assert predict(tiny, image).shape == (8, 8)
+
+
+def test_bfloat16(tiny):
+    image, _ = synthetic_scene(0, 1, (64, 70))
+    exact, half = predict(tiny, image), predict(tiny, image, precision="bf16-mixed")
+    assert half.dtype == np.float32
+    assert len(np.unique(half)) > 1000  # the probabilities have more bits than the network
+    assert 0 < np.abs(half - exact).max() < 0.02
+    with pytest.raises(ConfigError, match="precision must be one of 32-true, bf16-mixed, got '16'"):
+        predict(tiny, image, precision="16")
+    with pytest.raises(ConfigError, match="precision must be one of"):
+        predict_many(tiny, [image], precision="16")  # at once, not when the first map is taken
+
+
+def test_32_true_leaves_an_autocast_around_it_in_force(tiny):
+    """So a validation has the precision of its training."""
+    image, _ = synthetic_scene(0, 1, (64, 70))
+    with torch.autocast("cpu", torch.bfloat16):
+        prob = predict(tiny, image)
+    assert np.array_equal(prob, predict(tiny, image, precision="bf16-mixed"))
 
 
 def test_the_mode_of_the_model_is_left_as_it_was(tiny):

@@ -14,7 +14,10 @@ from knifeedge.errors import ConfigError
 def predict(
     inputs: Annotated[list[str], typer.Argument(help="Pictures, folders, or quoted patterns.")],
     weights: Annotated[
-        Path | None, typer.Option(metavar="RUN|FILE", help="A run's folder or a weights file.")
+        Path | None,
+        typer.Option(
+            metavar="RUN|FILE", help="A run's folder or a weights file; the package's if not given."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the maps go.")] = Path("maps"),
     map_format: Annotated[
@@ -38,7 +41,13 @@ def predict(
     whole: Annotated[
         bool, typer.Option("--whole", help="Without tiles, where memory allows.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Tiles at a time.")] = 8,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tiles at a time; 8 with CUDA, 4 without if not given."),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(metavar="32-true|bf16-mixed", help="Of the network.")
+    ] = "32-true",
     model: Annotated[
         str | None, typer.Option(help="Network of weights that do not say which they are of.")
     ] = None,
@@ -50,13 +59,21 @@ def predict(
 
     Example: [bold]knifeedge predict photos/ --weights runs/hed --overlay[/bold]
     """
+    import torch
+
     from knifeedge.engine.checkpoint import load_model
     from knifeedge.engine.devices import find_device
     from knifeedge.engine.files import predict_files
+    from knifeedge.engine.shipped import shipped_weights
 
     if weights is None:
-        raise ConfigError("no weights are named; give a run's folder or a file with --weights")
-    network, info = load_model(weights, model=model, device=find_device(accelerator))
+        if model is not None:
+            raise ConfigError(f"--model is for the weights of {model}; give these with --weights")
+        weights = shipped_weights()
+    device = find_device(accelerator)
+    network, info = load_model(weights, model=model, device=device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if threshold is not None and not binary:
         raise ConfigError("--threshold is for --binary; give both or neither")
     if binary and threshold is None:
@@ -80,6 +97,7 @@ def predict(
             overlap=overlap,
             whole=whole,
             batch_size=batch_size,
+            precision=precision,
         )
     kind = f"yes and no at {threshold:g}" if threshold is not None else "probabilities"
     print(f"{out}: {len(written)} maps, {kind}")

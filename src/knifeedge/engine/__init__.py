@@ -2,7 +2,7 @@
 
 from knifeedge.engine.checkpoint import WeightsInfo, load_model, save_model
 from knifeedge.engine.logs import Callback, EpochRecord, Standing
-from knifeedge.engine.predict import predict, predict_set
+from knifeedge.engine.predict import predict, predict_many, predict_set
 from knifeedge.engine.signals import Interrupted
 from knifeedge.engine.train import Run, resume_run, train
 
@@ -15,6 +15,7 @@ __all__ = [
     "WeightsInfo",
     "load_model",
     "predict",
+    "predict_many",
     "predict_set",
     "resume_run",
     "save_model",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from knifeedge.config import ModelConfig, TrainConfig, from_mapping, to_mapping
 from knifeedge.disk import write_atomically
+from knifeedge.engine.shipped import shipped_weights
 from knifeedge.errors import CheckpointError, DataError, KnifeEdgeError
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import fit, load_into
@@ -71,12 +72,16 @@ def save_model(path: Path, network: nn.Module, info: WeightsInfo) -> None:
 
 
 def load_model(
-    path: str | Path, *, model: str | None = None, device: torch.device | str = "cpu"
+    path: str | Path | None = None,
+    *,
+    model: str | None = None,
+    device: torch.device | str = "cpu",
 ) -> tuple[nn.Module, WeightsInfo]:
     """Build the network of a weights file, in evaluation mode.
 
     Args:
-        path: A run's folder, its model.safetensors, or a plain state dict (.safetensors or .pth).
+        path: A run's folder, its model.safetensors, or a plain state dict (.safetensors or .pth);
+            if none is given the weights that come with the package.
         model: Name of the network, for a plain state dict.
         device: Where it goes.
 
@@ -90,7 +95,7 @@ def load_model(
     Traceback (most recent call last):
     knifeedge.errors.CheckpointError: there is no weights file nowhere; ...
     """
-    path = weights_path(path)
+    path = weights_path(shipped_weights() if path is None else path)
     if model is not None and (path.suffix != ".safetensors" or not is_ours(path)):
         network = create_model(model)
         load_into(network, path)

@@ -1,32 +1,35 @@
 """Prediction from files to files: pictures in, maps out.
 
-Reading and writing go on beside the network. Each map is written beside its place and renamed: what
-is there is whole, whenever the work is interrupted. A picture that cannot be read does not stop the
-others; all such are named at the end.
+Reading and writing go on beside the network, by as many threads as there are cores, 16 at most.
+Each map is written beside its place and renamed: what is there is whole, whenever the work is
+interrupted. A picture that cannot be read does not stop the others; all such are named at the end.
 """
 
 import glob
 import io
+import os
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
+from PIL import Image
 from torch import nn
 
 from knifeedge.data.images import IMAGE_ENDINGS, read_image
 from knifeedge.disk import check_target, write_atomically
-from knifeedge.engine.predict import Map, png, predict, to_bytes
+from knifeedge.engine.predict import png, to_bytes
+from knifeedge.engine.stream import Map, Pixels, Prediction, Shelf, Stream
 from knifeedge.errors import ConfigError, DataError
 
 MapFormat = Literal["png", "png16", "npy"]
 
 INK = np.array([230, 40, 0], np.float32)  # edges over a picture
-AHEAD = 4  # pictures read before their turn, and maps not yet written
+MOST_THREADS = 16  # that read, and as many that write
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ def predict_files(
 ) -> list[Path]:
     """Predict pictures and write their maps.
 
+    Tiles go through the network together, whichever picture they are of; see `predict_many`. Two
+    pictures a thread are read before their turn, and as many maps wait to be written, or as many
+    as have `stream.HELD_PIXELS` pixels.
+
     Args:
         model: See `predict`.
         inputs: Files, folders (all pictures below them) or patterns such as `photos/*.jpg`.
@@ -75,37 +82,36 @@ def predict_files(
         )
     if threshold is not None and not 0 < threshold <= 1:
         raise ConfigError(f"threshold must be in (0, 1], got {threshold}")
+    stream = Stream(model, **options)
     check_target(Path(out), folder=True)
     ending = ".npy" if map_format == "npy" else ".png"
     jobs = find_jobs(inputs, Path(out), ending, overlay=overlay)
-    done = [job for job in jobs if skip_existing and _is_done(job, overlay)]
-    todo = [job for job in jobs if job not in done]
-    failures: list[str] = []
-    with ThreadPoolExecutor(max_workers=2) as reader, ThreadPoolExecutor(max_workers=2) as writer:
-        writing: deque[Future[None]] = deque()
+    todo = [job for job in jobs if not (skip_existing and _is_done(job, overlay))]
+    tally = _Tally(jobs, len(jobs) - len(todo), progress)
+    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    with (
+        # Reading silences Pillow, and of two threads one may restore the silence of the other.
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(threads) as reader,
+        ThreadPoolExecutor(threads) as writer,
+    ):
+        under_way: deque[tuple[Job, Pixels]] = deque()
+        writing: Shelf[Future[None]] = Shelf(2 * threads)
         try:
-            for count, (job, reading) in enumerate(_read_ahead(reader, todo), start=len(done) + 1):
-                try:
-                    image = reading.result()
-                    prob = predict(model, image, **options)
-                except DataError as error:
-                    failures.append(str(error))
-                else:
-                    writing.append(
-                        writer.submit(_write, job, image, prob, map_format, threshold, overlay)
-                    )
-                while len(writing) > AHEAD or (writing and writing[0].done()):
-                    writing.popleft().result()
-                if progress is not None:
-                    progress(count, len(jobs))
-            for future in writing:
-                future.result()
+            pictures = _readable(_read_ahead(reader, todo, 2 * threads), under_way, tally)
+            for prediction in stream.maps(pictures):
+                job, image = under_way.popleft()
+                pixels = prediction.pixels
+                while writing.is_full(pixels) or (writing and writing.first().done()):
+                    writing.take().result()
+                task = (job, prediction, tally, map_format, threshold, image if overlay else None)
+                writing.put(writer.submit(_finish, *task), pixels)
+                tally.one_more()
+            while writing:
+                writing.take().result()
         finally:
             reader.shutdown(cancel_futures=True)
-    if failures:
-        raise DataError(
-            f"{len(failures)} of {len(jobs)} pictures were left out: {'; '.join(failures)}"
-        )
+    tally.check()
     return [job.target for job in jobs]
 
 
@@ -164,44 +170,104 @@ def _is_done(job: Job, overlay: bool) -> bool:
     return job.target.is_file() and (not overlay or job.overlay.is_file())
 
 
+class _Tally:
+    """How many pictures are done, and what is wrong with the others."""
+
+    def __init__(
+        self, jobs: Sequence[Job], done: int, progress: Callable[[int, int], None] | None
+    ) -> None:
+        self._jobs, self._done, self._progress = jobs, done, progress
+        self.failures: dict[Job, str] = {}
+
+    def one_more(self) -> None:
+        """Tell of another picture."""
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, len(self._jobs))
+
+    def check(self) -> None:
+        """Name the pictures that were left out, in their order."""
+        if self.failures:
+            reasons = [self.failures[job] for job in self._jobs if job in self.failures]
+            raise DataError(
+                f"{len(reasons)} of {len(self._jobs)} pictures were left out: {'; '.join(reasons)}"
+            )
+
+
 def _read_ahead(
-    reader: ThreadPoolExecutor, jobs: Sequence[Job]
-) -> Iterator[tuple[Job, "Future[npt.NDArray[np.uint8]]"]]:
+    reader: ThreadPoolExecutor, jobs: Sequence[Job], most: int
+) -> Iterator[tuple[Job, Future[Pixels]]]:
     """Each job with its picture, which is being read while those before it are predicted."""
-    reading: deque[tuple[Job, Future[npt.NDArray[np.uint8]]]] = deque()
+    reading: Shelf[tuple[Job, Future[Pixels]]] = Shelf(most)
     for job in jobs:
-        reading.append((job, reader.submit(read_image, job.image)))
-        if len(reading) > AHEAD:
-            yield reading.popleft()
-    yield from reading
+        pixels = _claimed_pixels(job.image)
+        while reading.is_full(pixels):
+            yield reading.take()
+        reading.put((job, reader.submit(read_image, job.image)), pixels)
+    while reading:
+        yield reading.take()
 
 
-def _write(
+def _claimed_pixels(path: Path) -> int:
+    """How many pixels a picture has by its header; 0 if that is no picture's."""
+    if not path.is_file():  # a pipe would never end
+        return 0
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
+            return image.width * image.height
+    except Exception:  # whatever it is, reading it will say
+        return 0
+
+
+def _readable(
+    readings: Iterable[tuple[Job, Future[Pixels]]],
+    under_way: deque[tuple[Job, Pixels]],
+    tally: _Tally,
+) -> Iterator[Pixels]:
+    """The pictures that can be read; each is under way from now on."""
+    for job, reading in readings:
+        try:
+            image = reading.result()
+        except DataError as error:
+            tally.failures[job] = str(error)
+            tally.one_more()
+        else:
+            under_way.append((job, image))
+            yield image
+
+
+def _finish(
     job: Job,
-    image: npt.NDArray[np.uint8],
-    prob: Map,
+    prediction: Prediction,
+    tally: _Tally,
     map_format: MapFormat,
     threshold: float | None,
-    overlay: bool,
+    under: Pixels | None,
 ) -> None:
-    if overlay:
-        write_atomically(job.overlay, png(draw_over(image, prob, threshold)))
+    """Wait for a map and write it, and the edges over a picture, if there is one under them."""
+    try:
+        prob = prediction.result()
+    except DataError as error:
+        tally.failures[job] = str(error)
+        return
+    if under is not None:
+        write_atomically(job.overlay, png(draw_over(under, prob, threshold)))
     if threshold is not None:
         prob = (prob >= np.float32(threshold)).astype(np.float32)
-    if map_format == "npy":
-        buffer = io.BytesIO()
-        np.save(buffer, prob)
-        data = buffer.getvalue()
-    elif map_format == "png16":
-        data = png(np.rint(prob * np.float32(65535)).astype(np.uint16))
-    else:
-        data = png(to_bytes(prob))
-    write_atomically(job.target, data)
+    write_atomically(job.target, _encoded(prob, map_format))
 
 
-def draw_over(
-    image: npt.NDArray[np.uint8], prob: Map, threshold: float | None = None
-) -> npt.NDArray[np.uint8]:
+def _encoded(prob: Map, map_format: MapFormat) -> bytes:
+    if map_format == "png":
+        return png(to_bytes(prob))
+    if map_format == "png16":
+        return png(np.rint(prob * np.float32(65535)).astype(np.uint16))
+    buffer = io.BytesIO()
+    np.save(buffer, prob)
+    return buffer.getvalue()
+
+
+def draw_over(image: Pixels, prob: Map, threshold: float | None = None) -> Pixels:
     """The edges in colour over the paled picture.
 
     >>> draw_over(np.zeros((1, 2, 3), np.uint8), np.array([[0, 1]], np.float32))[0].tolist()

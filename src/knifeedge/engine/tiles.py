@@ -1,14 +1,19 @@
-"""Where an image is cut into tiles, and how the tiles' maps come together again.
+"""Where an image is cut into tiles, which tiles go together, and how their maps become one again.
 
 Tiles overlap, and where they do their maps are averaged, as in the paper. Each starts at a multiple
 of 16, the networks' largest stride, so that a network sees it on the same grid as the whole image:
 away from the tiles' borders the map is that of the whole image. The last tile in a row or column
 ends at the border and may be up to 15 pixels smaller. (The paper's starts up to 15 pixels earlier
 instead, off the grid.)
+
+Most images have tiles of several sizes: 321 x 481 has four of four sizes. A batch has one size, so
+that tiles wait in a `TileQueue` for those of other images.
 """
 
 from collections.abc import Iterator
-from itertools import groupby, product
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,62 +35,114 @@ def tile_starts(length: int, tile: int = TILE, overlap: int = OVERLAP) -> list[i
     return [*range(0, last, (tile - overlap) // stride * stride), last]
 
 
-def cut_tiles(
-    pixels: Tensor, batch_size: int, tile: int = TILE, overlap: int = OVERLAP
-) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """Batches of tiles, each of one size, of an image (H, W, C), with their corners."""
-    height, width = pixels.shape[:2]
-    corners = product(tile_starts(height, tile, overlap), tile_starts(width, tile, overlap))
+class Tile(NamedTuple):
+    """A part of an image."""
 
-    def size(corner: tuple[int, int]) -> tuple[int, int]:
-        return min(tile, height - corner[0]), min(tile, width - corner[1])
+    image: "TiledImage"
+    rows: slice
+    columns: slice
 
-    for _, group in groupby(sorted(corners, key=size), key=size):
-        same = list(group)
-        for first in range(0, len(same), batch_size):
-            batch = same[first : first + batch_size]
-            yield batch, torch.stack([pixels[y : y + tile, x : x + tile] for y, x in batch])
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+    def pixels(self) -> Tensor:
+        """What the image has there."""
+        return self.image.pixels[self.rows, self.columns]
 
 
-class TileSum:
-    """The maps of an image's tiles, added up.
+class TiledImage:
+    """An image in tiles, and the sum of the maps of those that were added.
+
+    Args:
+        pixels: (H, W, ...).
+        tile: Side of a tile.
+        overlap: Of neighbouring tiles.
 
     >>> whole = torch.arange(12.0).view(3, 4)
-    >>> total = TileSum(3, 4, tile=2, overlap=1)
-    >>> for corners, tiles in cut_tiles(whole, 4, tile=2, overlap=1):
-    ...     total.add(corners, tiles)
-    >>> torch.equal(total.mean(), whole)
-    True
+    >>> image = TiledImage(whole, tile=2, overlap=1)
+    >>> for tile in image.tiles():
+    ...     image.add(tile, tile.pixels())
+    >>> image.is_complete, torch.equal(image.mean(), whole)
+    (True, True)
     """
 
-    def __init__(
-        self,
-        height: int,
-        width: int,
-        *,
-        tile: int = TILE,
-        overlap: int = OVERLAP,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._sum = torch.zeros(height, width, device=device)
-        self._rows, self._columns = (
-            _coverage(length, tile, overlap).to(device) for length in (height, width)
-        )
+    def __init__(self, pixels: Tensor, *, tile: int = TILE, overlap: int = OVERLAP) -> None:
+        self.pixels, self.tile, self._overlap = pixels, tile, overlap
+        self._starts = [tile_starts(length, tile, overlap) for length in pixels.shape[:2]]
+        self._missing = len(self._starts[0]) * len(self._starts[1])
+        self._sum = torch.zeros(pixels.shape[:2], device=pixels.device)
 
-    def add(self, corners: list[tuple[int, int]], tiles: Tensor) -> None:
-        """Add the maps (N, h, w) of tiles at these corners."""
-        height, width = tiles.shape[1:]
-        for (top, left), tile in zip(corners, tiles, strict=True):
-            self._sum[top : top + height, left : left + width] += tile
+    def tiles(self) -> Iterator[Tile]:
+        """Its tiles, row by row."""
+        height, width = self.pixels.shape[:2]
+        for top, left in product(*self._starts):
+            bottom, right = min(top + self.tile, height), min(left + self.tile, width)
+            yield Tile(self, slice(top, bottom), slice(left, right))
+
+    def add(self, tile: Tile, prob: Tensor) -> None:
+        """Add the map (h, w) of a tile."""
+        self._sum[tile.rows, tile.columns] += prob
+        self._missing -= 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the maps of all tiles were added."""
+        return self._missing == 0
 
     def mean(self) -> Tensor:
         """The map (H, W); nothing may be added afterwards."""
-        return self._sum.div_(self._rows[:, None]).div_(self._columns)
+        rows, columns = (
+            _coverage(length, self.tile, self._overlap, self._sum.device)
+            for length in self._sum.shape
+        )
+        return self._sum.div_(rows[:, None]).div_(columns)
 
 
-def _coverage(length: int, tile: int, overlap: int) -> Tensor:
+class TileQueue:
+    """Tiles that wait for others of their size.
+
+    Args:
+        batch_size: Tiles of a full batch.
+        pixels: The most that a batch of several may hold.
+
+    >>> queue = TileQueue(2, pixels=1000)
+    >>> first, second = (TiledImage(torch.zeros(9, 40), tile=32, overlap=0) for _ in range(2))
+    >>> [len(batch) for batch in queue.put(first)]
+    []
+    >>> [len(batch) for batch in queue.put(second)]
+    [2, 2]
+    """
+
+    def __init__(self, batch_size: int, pixels: int) -> None:
+        self._batch_size, self._pixels = batch_size, pixels
+        self._waiting: dict[tuple[int, int], list[Tile]] = {}
+
+    def put(self, image: TiledImage) -> Iterator[list[Tile]]:
+        """Take up an image; its tiles fill these batches."""
+        for tile in image.tiles():
+            height, width = tile.size
+            waiting = self._waiting.setdefault(tile.size, [])
+            waiting.append(tile)
+            if len(waiting) >= min(self._batch_size, max(1, self._pixels // (height * width))):
+                yield self._waiting.pop(tile.size)
+
+    def take(self, image: TiledImage) -> Iterator[list[Tile]]:
+        """The batches an image waits for, full or not."""
+        sizes = [
+            size
+            for size, waiting in self._waiting.items()
+            if any(tile.image is image for tile in waiting)
+        ]
+        return (self._waiting.pop(size) for size in sizes)
+
+
+# Kept: a copy to a CUDA device waits for all that it has to do before.
+@lru_cache(maxsize=64)
+def _coverage(length: int, tile: int, overlap: int, device: torch.device) -> Tensor:
     """How many tiles lie over each place along one side."""
     count = torch.zeros(length)
     for start in tile_starts(length, tile, overlap):
         count[start : start + tile] += 1
-    return count
+    return count.to(device)

@@ -1,0 +1,83 @@
+"""Tiles: they cover an image, their maps average to it, and they go together by size."""
+
+from itertools import pairwise
+
+import torch
+from hypothesis import given, settings, strategies as st
+
+from knifeedge.engine.tiles import TiledImage, TileQueue, tile_starts
+
+
+@given(st.integers(1, 2000), st.integers(1, 400), st.data())
+def test_tiles_cover_everything_and_overlap_enough(length, tile, data):
+    overlap = data.draw(st.integers(0, tile - 1))
+    starts = tile_starts(length, tile, overlap)
+    assert starts[0] == 0
+    assert starts[-1] < length <= starts[-1] + tile
+    for before, after in pairwise(starts):
+        assert 0 < after - before <= tile - overlap
+    if tile - overlap >= 16:
+        assert all(start % 16 == 0 for start in starts)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 15), st.data())
+def test_averaged_tiles_of_a_map_are_the_map(height, width, tile, data):
+    overlap = data.draw(st.integers(0, tile - 1))
+    whole = torch.rand(height, width)
+    image = TiledImage(whole, tile=tile, overlap=overlap)
+    for part in image.tiles():
+        assert not image.is_complete
+        assert part.pixels().shape == part.size
+        image.add(part, part.pixels())
+    assert image.is_complete
+    assert torch.allclose(image.mean(), whole, atol=1e-6)
+
+
+def test_overlaps_are_averages():
+    """Each tile's map is its own number: where two or four meet there is their mean."""
+    image = TiledImage(torch.zeros(3, 3), tile=2, overlap=1)
+    for number, tile in enumerate(image.tiles()):
+        image.add(tile, torch.full(tile.size, float(number)))
+    expected = [[0, 0.5, 1], [1, 1.5, 2], [2, 2.5, 3]]
+    assert image.mean().tolist() == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=9),
+    st.integers(1, 5),
+    st.integers(16, 40),
+)
+def test_every_tile_is_handed_out_once_among_its_equals(sizes, batch_size, tile):
+    queue = TileQueue(batch_size, pixels=batch_size * tile**2)
+    images = [TiledImage(torch.rand(size), tile=tile, overlap=0) for size in sizes]
+
+    def run(batch):
+        assert len(batch) <= batch_size
+        assert len({part.size for part in batch}) == 1
+        for part in batch:
+            part.image.add(part, part.pixels())
+
+    for image in images:
+        for batch in queue.put(image):
+            assert len(batch) == batch_size
+            run(batch)
+    for image in images:
+        for batch in queue.take(image):
+            assert any(part.image is image for part in batch)
+            run(batch)
+        assert image.is_complete
+        assert torch.allclose(image.mean(), image.pixels)
+
+
+def test_a_batch_has_so_many_pixels_at_most():
+    """Whole images are tiles of any size: two of 100 pixels in 250, but one of 1000 too."""
+    queue = TileQueue(8, pixels=250)
+
+    def put(side: int, width: int) -> list[int]:
+        image = TiledImage(torch.zeros(side, width), tile=100, overlap=0)
+        return [len(batch) for batch in queue.put(image)]
+
+    assert [put(10, 10) for _ in range(4)] == [[], [2], [], [2]]
+    assert put(10, 100) == [1]
