@@ -41,7 +41,8 @@ def same_weights(one: Path, other: Path) -> bool:
 
 def test_a_run_and_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
-    result = done("train", *TINY, "--loss", "baa-0.7", "--validate-every", 1, "--out", folder)
+    options = ("--loss", "baa-0.7", "--split", "pretrain", "--validate-every", 1)
+    result = done("train", *TINY, *options, "--out", folder)
     (row,) = read_log(folder)
     assert result.out == f"{folder / 'model.safetensors'}: 2 steps, loss {row.loss:.4f}\n"
     assert result.err == ""
@@ -49,7 +50,8 @@ def test_a_run_and_its_files(tmp_path: Path) -> None:
     kinds = sorted(path.name.split(".")[0] for path in folder.iterdir())
     assert kinds == ["config", "events", "log", "model"]
     config = config_of(folder)
-    assert config.data == DataConfig("synthetic", options={"count": 4, "size": 48})
+    data = DataConfig("synthetic", "pretrain", options={"count": 4, "size": 48})
+    assert config.data == data
     assert (config.loss, config.crop, config.turns, config.epochs) == ("baa-0.7", 32, False, 1)
     assert load_model(folder)[1].training == to_mapping(config)
 

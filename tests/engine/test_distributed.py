@@ -19,7 +19,7 @@ from knifeedge.protocol import run_protocol
 from knifeedge.results import RESULT
 
 # Five images of 8 variants and batches of 6: the last batch has 4 samples, one rank more or less.
-DATA = DataConfig("synthetic", options={"count": 5, "size": 40})
+DATA = DataConfig("synthetic", "pretrain", options={"count": 6, "size": 40})
 CONFIG = TrainConfig(
     *(DATA, ModelConfig("plain")),
     epochs=3,

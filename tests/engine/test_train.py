@@ -71,9 +71,12 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_the_loss_falls_and_the_files_are_there(tmp_path):
-    run = train(replace(CONFIG, learning_rate=2e-3, validate_every=3), tmp_path)
+    config = replace(CONFIG, learning_rate=2e-3, validate_every=3)
+    with pytest.raises(ConfigError, match=r"1 of the 1 images to validate on are trained on"):
+        train(config, tmp_path)
+    run = train(replace(config, data=replace(DATA, split="pretrain")), tmp_path)
     assert [row.epoch for row in run.log] == [1, 2, 3]
-    assert run.log[-1].step == STEPS
+    assert run.log[-1].step == 3 * 6
     assert run.log[-1].loss < run.log[0].loss
     assert run.log[-1].validation_ods is not None
     assert run.log[0].validation_ods is None
@@ -82,7 +85,7 @@ def test_the_loss_falls_and_the_files_are_there(tmp_path):
     model, info = load_model(tmp_path)
     assert not model.training
     assert info.training["loss"] == "baa-0.7"
-    assert info.trained_on == tuple(f"synthetic-0-{i}" for i in range(4))
+    assert info.trained_on == tuple(f"synthetic-0-{i}" for i in range(3))
 
 
 def test_the_defaults_are_the_papers():

@@ -117,7 +117,7 @@ def train(
         dataset = _open_data(config.data)
         pool = CropPool(dataset, _crop_settings(config), device=fabric.device)
         _check_batch(pool, config)
-        validation = _validation_set(config)
+        validation = _validation_set(config, dataset)
 
         # Model
         torch.manual_seed(config.seed)
@@ -230,15 +230,21 @@ def _open_data(data: DataConfig) -> EdgeSet:
     return dataset
 
 
-def _validation_set(config: TrainConfig) -> EdgeSet | None:
-    """The images to validate on; the split train holds them too, pretrain does not."""
+def _validation_set(config: TrainConfig, trained_on: EdgeSet) -> EdgeSet | None:
+    """The images to validate on, none of which may be trained on."""
     if not config.validate_every:
         return None
     if config.validation_split == "test":
         raise ConfigError("validation_split must not be test: a choice made by it would be tuned")
     split = config.validation_split
-    chosen = DataConfig(config.data.name, split, config.data.root, config.data.options)
-    return _open_data(chosen)
+    images = _open_data(replace(config.data, split=split))
+    seen = sorted(set(images.names) & set(trained_on.names))
+    if seen:
+        raise ConfigError(
+            f"{len(seen)} of the {len(images)} images to validate on are trained on, {seen[0]}"
+            " among them: train on the split pretrain (--split pretrain), or do not validate"
+        )
+    return images
 
 
 def _crop_settings(config: TrainConfig) -> CropSettings:
