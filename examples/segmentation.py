@@ -23,14 +23,14 @@ def make_images(count: int, seed: int, size: int = 48) -> tuple[Tensor, Tensor]:
     return target + 0.5 * noise, target
 
 
-def train(loss: nn.Module, steps: int = 240) -> nn.Module:
-    torch.manual_seed(0)
+def train(loss: nn.Module, steps: int = 240, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
     layers = [nn.Conv2d(1, 12, 5, padding=2), nn.ReLU()]
     layers += [nn.Conv2d(12, 12, 5, padding=4, dilation=2), nn.ReLU(), nn.Conv2d(12, 1, 1)]
     model = nn.Sequential(*layers)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step in range(steps):
-        image, target = make_images(8, seed=step)
+        image, target = make_images(8, seed=seed * steps + step)
         optimiser.zero_grad()
         loss(model(image), target).backward()
         optimiser.step()

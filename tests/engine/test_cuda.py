@@ -62,3 +62,26 @@ def test_a_resumed_run_goes_on(tmp_path, precision):
     assert cut[-1].loss == pytest.approx(whole[-1].loss, rel=2e-2)
     model, _ = load_model(tmp_path / "cut")
     assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def test_a_threshold_moves_in_the_captured_step_and_resumes(tmp_path):
+    config = replace(CONFIG, epochs=16, loss="baa-online", learning_rate=2e-3)
+    train(config, tmp_path / "whole", accelerator="cuda")
+    with pytest.raises(Interrupted):
+        train(
+            replace(config, checkpoint_seconds=0.0),
+            tmp_path / "cut",
+            accelerator="cuda",
+            callbacks=[StopAfter(12)],
+        )
+    train(
+        replace(config, checkpoint_seconds=0.0), tmp_path / "cut", accelerator="cuda", resume=True
+    )
+    train(config, tmp_path / "cpu", accelerator="cpu")
+    logs = {name: read_log(tmp_path / name) for name in ("whole", "cut", "cpu")}
+    # 7 steps an epoch, and 50 before it moves.
+    assert [row.threshold for row in logs["whole"][:7]] == [0.7] * 7
+    found = {name: rows[-1].threshold for name, rows in logs.items()}
+    assert found["whole"] != 0.7
+    assert found["cut"] == pytest.approx(found["whole"], abs=0.05)
+    assert found["cpu"] == pytest.approx(found["whole"], abs=0.05)

@@ -1,0 +1,86 @@
+"""Which loss to take: docs/comparison.md, from the records in results/.
+
+    python benchmarks/comparison.py --collect runs/comparison    # keep the runs of an experiment
+    python benchmarks/comparison.py                              # write the page
+    python benchmarks/comparison.py --check                      # exit 1 if it is not up to date
+
+`knifeedge experiment comparison` and `comparison-uded` give the runs on edges,
+`benchmarks/tasks.py` the two other tasks, and `benchmarks/reproduce.py --losses baa-online --name
+online` those of HED.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from page.cells import flow
+from page.choice import (
+    READING,
+    adjuster_section,
+    choice_section,
+    online_section,
+    read_tasks,
+    summary,
+    task_section,
+)
+from page.records import RESULTS, read_groups
+
+from knifeedge.disk import write_atomically, write_json
+from knifeedge.results import RESULT
+
+PAGE = RESULTS.parent / "docs" / "comparison.md"
+INTRODUCTION = """\
+# Which loss
+
+What to take where a yes or no is wanted: the adjusted losses beside what one would otherwise pick,
+each with the same network, the same samples and the same settings, over several seeds. Nothing is
+tuned for a loss; all have their defaults."""
+
+
+def collect(experiment: Path, results: Path) -> None:
+    """Keep the finished runs of an experiment as comparison-DATA-SEED.json."""
+    found = sorted(experiment.glob(f"runs/*/{RESULT}"))
+    if not found:
+        raise SystemExit(f"there is no finished run in {experiment}")
+    for path in found:
+        record = json.loads(path.read_text())
+        data, seed = record["config"]["data"], record["config"]["seed"]
+        data["root"] = None  # where it was on that machine
+        write_json(results / f"comparison-{data['name'].lower()}-{seed}.json", record)
+
+
+def make_page(results: Path = RESULTS) -> str:
+    """The text of the page."""
+    groups, tasks = read_groups(results.glob("*.json")), read_tasks(results)
+    sections = [task_section(task) for task in tasks]
+    parts = [
+        flow(INTRODUCTION),
+        summary(tasks),
+        flow(READING),
+        choice_section(tasks),
+        adjuster_section(tasks),
+        *sections,
+        online_section(groups),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collect", type=Path, metavar="RUNS")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it differs")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=PAGE)
+    given = parser.parse_args(arguments)
+    if given.collect is not None:
+        collect(given.collect, given.results)
+    text = make_page(given.results)
+    if not given.check:
+        write_atomically(given.out, text.encode())
+    elif not given.out.is_file() or given.out.read_text() != text:
+        raise SystemExit(f"{given.out} is not what the results give; run this without --check")
+
+
+if __name__ == "__main__":
+    main()
