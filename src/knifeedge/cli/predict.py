@@ -15,9 +15,7 @@ def predict(
     inputs: Annotated[list[str], typer.Argument(help="Pictures, folders, or quoted patterns.")],
     weights: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN|FILE", help="A run's folder or a weights file; the package's if not given."
-        ),
+        typer.Option(metavar="RUN|FILE", help="A run's folder or a weights file."),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the maps go.")] = Path("maps"),
     map_format: Annotated[
