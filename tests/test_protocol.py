@@ -25,6 +25,7 @@ from knifeedge.metrics.scores import EdgeScores
 from knifeedge.models import register_model
 from knifeedge.protocol import run_protocol
 from knifeedge.report import read_runs
+from knifeedge.report.plots import protocol_plots
 from knifeedge.results import RESULT
 
 CONFIG = ProtocolConfig(
@@ -142,6 +143,16 @@ def test_a_loss_that_finds_its_threshold_needs_one_training(tmp_path):
     (run,) = read_runs([tmp_path]).runs
     assert [outcome.threshold_from for outcome in run.outcomes] == ["training", "the loss"]
     assert run.outcomes[0].training.log.threshold.tolist() == [0.7, 0.7]
+
+
+def test_the_report_draws_the_threshold_found_beside_the_calibrated_one(tmp_path):
+    run_protocol(replace(CONFIG, losses=("baa-online", "wbce")), tmp_path)
+    (run,) = read_runs([tmp_path]).runs
+    (plot,) = [plot for plot in protocol_plots(run) if plot.key == "online"]
+    found, calibrated = plot.series
+    assert (found.label, found.y.tolist()) == ("baa-online", [0.7, 0.7])
+    assert calibrated.label == "calibrated with wbce"
+    assert calibrated.y.tolist() == [run.calibrations[0].threshold] * 2
 
 
 def test_each_loss_trained_once_and_calibrated(done, tmp_path):
