@@ -19,11 +19,11 @@ from page.choice import (
     READING,
     adjuster_section,
     choice_section,
-    online_section,
     read_tasks,
     summary,
     task_section,
 )
+from page.online import online_section
 from page.records import RESULTS, read_groups
 
 from knifeedge.disk import write_atomically, write_json
