@@ -118,7 +118,7 @@ class CropPool:
             words[chosen] = (edges.int() & 255) * _REPEAT
         values = words.view(torch.uint8).view(*words.shape, 4).float()
         image = _standardise(values[..., :3])
-        target = (values[..., 3] / 255).unsqueeze(1)
+        target = _of_white(values[..., 3]).unsqueeze(1)
         if self._masks is None:
             return image, target
         return image, target, self._masks[index].bool().unsqueeze(1)
@@ -191,7 +191,7 @@ class CropDataset(Dataset[tuple[Tensor, ...]]):
             torch.from_numpy(np.ascontiguousarray(variant(plane, int(crops.variant[0]))[part]))
             for plane in planes
         )
-        made = normalise(pixels[None])[0], (label.float() / 255)[None]
+        made = normalise(pixels[None])[0], _of_white(label.float())[None]
         return (*made, *(plane.bool()[None] for plane in mask))
 
     def sampler(self, start: int = 0, stop: int | None = None) -> "CropSampler":
@@ -224,6 +224,11 @@ class CropSampler(Sampler[list[tuple[int, int]]]):
 def _standardise(values: Tensor) -> Tensor:
     scale, shift = _constants(values.shape[1], values.shape[2], values.device)
     return (values * scale).sub_(shift).permute(0, 3, 1, 2)
+
+
+def _of_white(values: Tensor) -> Tensor:
+    """The values / 255, to the same bit on every device: CUDA divides by a number only roughly."""
+    return values / values.new_full((), 255)
 
 
 def _word(piece: Piece) -> npt.NDArray[np.int32]:
