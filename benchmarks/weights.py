@@ -2,6 +2,7 @@
 
     python benchmarks/weights.py --epochs 100 --learning-rate 2e-3      # minutes on a GPU
     python benchmarks/weights.py --card                                 # the card alone, again
+    python benchmarks/weights.py --folds 4 --share 0.75                 # is this setting better?
 
 It writes src/knifeedge/engine/tiny.safetensors, results/weights.json, and from that record the card
 docs/weights.md. The data sets are found in --root, or in $KNIFEEDGE_DATA.
@@ -9,7 +10,9 @@ docs/weights.md. The data sets are found in --root, or in $KNIFEEDGE_DATA.
 As in the paper's protocol the network is trained twice: without the validation images, which then
 give the threshold, and from the same first weights on all training images. UDED is small: a fixed
 share of each batch is of it. No picture may be both in a training and a test set, whichever sets
-these are, at any size and in any of eight turns: some pictures of UDED are BSDS500's.
+these are, at any size and in any of eight turns: some pictures of UDED are BSDS500's. --folds
+trains nothing to keep: it adds the setting's score in a cross-validation over UDED's training
+images to results/weights-folds.json, from which a setting is chosen without the test images.
 """
 
 import argparse
@@ -27,6 +30,7 @@ if __name__ == "__main__":
 
 import torch
 from shipping.card import CARD, RECORD, WEIGHTS, card
+from shipping.choosing import cross_validate
 from shipping.images import SETS, Mixture, open_sets
 from shipping.scoring import cpu_name, find_threshold, quoted_hed, score, seconds_an_image, sobel
 from torch import Tensor, nn
@@ -45,7 +49,15 @@ from knifeedge.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
-NOT_KEPT = ("root", "out", "images", "accelerator", "card")  # of no consequence for the weights
+FOLDS = "results/weights-folds.json"
+NOT_KEPT = (
+    "root",
+    "out",
+    "images",
+    "accelerator",
+    "card",
+    "folds",
+)  # of no consequence for the weights
 WARM_UP = 0.05  # of the steps: the learning rate rises to its peak
 
 
@@ -102,7 +114,7 @@ def make(given: argparse.Namespace) -> dict[str, Any]:
     trained = [sets[name]["train"] for name in SETS]
     network, steps, seconds = fit(trained, loss.at(threshold), given, fabric)
 
-    settings = {key: value for key, value in vars(given).items() if key not in NOT_KEPT}
+    settings = kept(given)
     about = WeightsInfo(
         ModelConfig("tiny"),
         threshold=threshold,
@@ -151,6 +163,23 @@ def make(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def kept(given: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the weights follow from."""
+    return {key: value for key, value in vars(given).items() if key not in NOT_KEPT}
+
+
+def try_setting(given: argparse.Namespace) -> None:
+    """Cross-validate a setting, and keep its score beside the others'."""
+    fabric = open_fabric(given.accelerator, 1, 1, given.precision)
+    sets, loss = open_sets(given), parse_loss(given.loss)
+    found = cross_validate(sets, given, lambda images: fit(images, loss, given, fabric)[0])
+    path, entry = given.out / FOLDS, {"settings": kept(given), "folds": given.folds, **found}
+    before = json.loads(path.read_text()) if path.is_file() else []
+    others = [one for one in before if one["settings"] != entry["settings"]]
+    write_json(path, sorted([*others, entry], key=lambda one: -one["UDED"]["ods"]))
+    print(f"{path}: {json.dumps(found)}", flush=True)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=float, default=100.0, help="as many samples as there are")
@@ -166,6 +195,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="bf16-mixed", choices=("32-true", "bf16-mixed"))
     parser.add_argument("--loss", default="baa-0.7")
     parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--folds", type=int, help="of a cross-validation, instead of weights")
     parser.add_argument("--images", type=int, help="at most of each split: to try it, with --out")
     parser.add_argument("--root", type=Path, help="folder of both data sets")
     parser.add_argument("--card", action="store_true", help="write the card alone")
@@ -182,6 +212,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     try:
+        if given.folds:
+            try_setting(given)
+            return
         if not given.card:
             write_json(given.out / RECORD, make(given))
         record = json.loads((given.out / RECORD).read_text())
