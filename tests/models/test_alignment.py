@@ -10,6 +10,8 @@ from torch import nn
 from knifeedge.models import create_model
 from knifeedge.models.dexined import UpBlock
 from knifeedge.models.geometry import (
+    _bilinear,
+    _resample,
     bilinear_kernel,
     double_cornered,
     grow,
@@ -49,6 +51,24 @@ class TestRamp:
         inside = slice(factor, -factor)
         want = upsample_centred(x, factor)
         torch.testing.assert_close(got[..., inside, inside], want[..., inside, inside])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("factor", [2, 4, 8, 16])
+def test_products_with_matrices_are_the_interpolation(factor, channels):
+    """As on a CUDA device: the values, and the way back."""
+    x = torch.randn(2, channels, 5, 7, dtype=torch.float64, requires_grad=True)
+    for plain, shift, more in ((upsample_centred, (factor - 1) / 2, 0), (upsample_cornered, 0, 1)):
+        want = plain(x, factor)
+        sizes = (factor * 5 + more, factor * 7 + more)
+        up, across = (
+            _bilinear(n, size, factor, shift, x) for n, size in zip((5, 7), sizes, strict=True)
+        )
+        got = _resample(x, up, across)
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+        slope = torch.randn_like(want)
+        pair = (torch.autograd.grad(y, x, slope)[0] for y in (got, want))
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [(14, 18), (13, 17), (13, 18)])
