@@ -49,6 +49,15 @@ def test_the_device_changes_little(tmp_path):
         assert one.loss == pytest.approx(other.loss, rel=1e-2)
 
 
+@pytest.mark.parametrize("model", ["tiny", "hed", "dexined"])
+def test_the_same_training_gives_the_same_bits(tmp_path, model):
+    config = replace(CONFIG, model=ModelConfig(model), precision="bf16-mixed")
+    for name in ("one", "other"):
+        train(config, tmp_path / name, accelerator="cuda")
+    one, other = (load_model(tmp_path / name)[0].state_dict() for name in ("one", "other"))
+    assert [key for key in one if not torch.equal(one[key], other[key])] == []
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_a_resumed_run_goes_on(tmp_path, precision):
     """The optimiser's state must come back in the memory layout of the weights."""

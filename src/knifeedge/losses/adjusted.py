@@ -17,7 +17,7 @@ from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import probability
 from knifeedge.losses.inputs import check_per_element, prepare
 from knifeedge.losses.online import OnlineThreshold
-from knifeedge.losses.reduction import PixelLoss, Reduction
+from knifeedge.losses.reduction import PixelLoss, Reduction, Terms
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -116,6 +116,20 @@ class AdjustedLoss(PixelLoss):
             name = type(self.base).__name__
             values = check_per_element(self.base(pred, target), pred, name)
         return (adjuster + self.delta) * values
+
+    def terms(self) -> Terms | None:
+        """Those of the base, with the adjuster's."""
+        base, threshold = self.base, self.threshold
+        terms = base.terms() if isinstance(base, PixelLoss) else None
+        if terms is None or terms.threshold is not None or self.weight is not None:
+            return None
+        if type(self).values is not AdjustedLoss.values:
+            return None
+        if isinstance(threshold, OnlineThreshold):
+            threshold = threshold.value
+        return Terms(
+            terms.balance, threshold, self.window, self.decay, self.delta, self.detach_weight
+        )
 
     def extra_repr(self) -> str:
         """What `print` shows of the loss."""

@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knifeedge.losses.reduction import PixelLoss, Reduction, count, loss_of, sum_over_ranks
+from knifeedge.losses.reduction import (
+    PixelLoss,
+    Reduction,
+    Terms,
+    count,
+    loss_of,
+    sum_over_ranks,
+)
 
 # Probabilities are kept this far from 0 and 1 in a logarithm: the spacing of float32 below 1.
 PROB_EPS = 1e-7
@@ -37,7 +44,9 @@ def bce_loss(
     tensor(0.6931)
     """
     values = partial(cross_entropy, from_logits=from_logits)
-    return loss_of(values, pred, target, mask, from_logits=from_logits, reduction=reduction)
+    return loss_of(
+        values, pred, target, mask, from_logits=from_logits, reduction=reduction, terms=Terms()
+    )
 
 
 def wbce_loss(
@@ -65,8 +74,10 @@ def wbce_loss(
     tensor([0.5199, 0.1906, 0.1906, 0.1906])
     """
     _check_balance(balance)
-    values = partial(_wbce, from_logits=from_logits, balance=balance)
-    return loss_of(values, pred, target, mask, from_logits=from_logits, reduction=reduction)
+    values, terms = partial(_wbce, from_logits=from_logits, balance=balance), Terms(balance)
+    return loss_of(
+        values, pred, target, mask, from_logits=from_logits, reduction=reduction, terms=terms
+    )
 
 
 def swbce_loss(
@@ -109,6 +120,10 @@ class BCELoss(PixelLoss):
         """One value per element."""
         return cross_entropy(pred, target, mask, from_logits=self.from_logits)
 
+    def terms(self) -> Terms | None:
+        """A plain cross entropy; a subclass with other values has none."""
+        return Terms() if type(self).values is BCELoss.values else None
+
 
 class WBCELoss(PixelLoss):
     """See `wbce_loss`."""
@@ -125,6 +140,10 @@ class WBCELoss(PixelLoss):
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """One value per element."""
         return _wbce(pred, target, mask, from_logits=self.from_logits, balance=self.balance)
+
+    def terms(self) -> Terms | None:
+        """A balanced cross entropy; a subclass with other values has none."""
+        return Terms(self.balance) if type(self).values is WBCELoss.values else None
 
 
 class SWBCELoss(WBCELoss):

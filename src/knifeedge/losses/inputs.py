@@ -31,21 +31,28 @@ def prepare(
     >>> y.shape
     torch.Size([2, 1, 3, 3])
     """
+    pred, target, mask = align(pred, target, mask)
+    pred = at_least_float32(pred)
+    target = target.to(pred.dtype)
+    if mask is not None:
+        pred, target = pred.where(mask, 0.0), target.where(mask, 0.0)
+    _check_unit_range("target", target, "8-bit labels are divided by 255, ignored ones masked")
+    if not from_logits:
+        _check_unit_range("pred", pred, "logits are taken with from_logits=True")
+    return pred, target, mask
+
+
+def align(
+    pred: Tensor, target: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Prediction, label and boolean mask in the prediction's shape; the values are as they were."""
     if not pred.is_floating_point():
         raise TypeError(
             f"pred must be floating point, got {pred.dtype}; pass the model's output, or "
             f"convert with .float()"
         )
     target = _like("target", target, pred)
-    pred = at_least_float32(pred)
-    target = target.to(pred.dtype)
-    if mask is not None:
-        mask = _like("mask", mask, pred).bool()
-        pred, target = pred.where(mask, 0.0), target.where(mask, 0.0)
-    _check_unit_range("target", target, "8-bit labels are divided by 255, ignored ones masked")
-    if not from_logits:
-        _check_unit_range("pred", pred, "logits are taken with from_logits=True")
-    return pred, target, mask
+    return pred, target, None if mask is None else _like("mask", mask, pred).bool()
 
 
 def check_per_element(values: object, pred: Tensor, name: str) -> Tensor:

@@ -8,18 +8,35 @@ exchanged, so that one rank alone may validate.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from knifeedge.losses.inputs import prepare
+from knifeedge.losses.inputs import align, prepare
 
 Reduction = Literal["mean", "sum", "none"]
 
 # One value per element, from a prediction, labels and a mask that `prepare` has seen.
 Values = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+class Terms(NamedTuple):
+    """A loss for which there are kernels; see `knifeedge.losses.fused`.
+
+    Attributes:
+        balance: Of WBCE; None for a plain cross entropy.
+        threshold: Of the adjuster; None without one.
+        window, decay, delta, detach_weight: Of the adjuster.
+    """
+
+    balance: float | None = None
+    threshold: float | Tensor | None = None
+    window: float = 0.2
+    decay: float = 16.0
+    delta: float = 1.0
+    detach_weight: bool = False
 
 
 class PixelLoss(nn.Module):
@@ -51,6 +68,10 @@ class PixelLoss(nn.Module):
         """One value per element, on inputs that `prepare` has seen."""
         raise TypeError(f"{type(self).__name__} must define values(pred, target, mask)")
 
+    def terms(self) -> Terms | None:
+        """What `values` is, where there are kernels for it."""
+        return None
+
     def forward(self, pred: Tensor, target: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """The loss of a prediction; see the function of the same name."""
         return loss_of(
@@ -61,6 +82,7 @@ class PixelLoss(nn.Module):
             from_logits=self.from_logits,
             reduction=self.reduction,
             fusible=self.fusible,
+            terms=self.terms(),
         )
 
     def extra_repr(self) -> str:
@@ -77,13 +99,29 @@ def loss_of(
     from_logits: bool,
     reduction: Reduction,
     fusible: bool = True,
+    terms: Terms | None = None,
 ) -> Tensor:
     """Check the inputs, take the values and reduce them.
+
+    On a CUDA device in eager mode there are kernels for what `terms` says.
 
     Under torch.compile the gradient is computed beside the loss, in one pass over the elements,
     instead of in a second one that takes every exponential again. That is right where nothing
     but the prediction has a gradient (`fusible`).
     """
+    if (
+        terms is not None
+        and from_logits
+        and reduction in ("mean", "sum")
+        and pred.is_cuda
+        and not torch.compiler.is_compiling()
+        and world_size() == 1
+    ):
+        from knifeedge.losses import fused  # not before: it loads Triton
+
+        aligned = align(pred, target, mask)
+        if fused.takes(*aligned, terms):
+            return fused.fused_loss(*aligned, terms, mean=reduction == "mean")
     pred, target, mask = prepare(pred, target, mask, from_logits=from_logits)
 
     def loss(pred: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from knifeedge.errors import ConfigError
 from knifeedge.models.geometry import check_images, grow
+from knifeedge.models.lowering import Score
 
 
 class SideOutputModel(nn.Module):
@@ -25,10 +26,9 @@ class SideOutputModel(nn.Module):
             raise ConfigError(f"side_channels must be >= 1, got {side_channels}; the usual is 1")
         self.side_channels = side_channels
         self.heads = nn.ModuleList(
-            nn.Conv2d(side_channels, 1, 1) if side_channels > 1 else nn.Identity()
-            for _ in range(sides)
+            Score(side_channels, 1) if side_channels > 1 else nn.Identity() for _ in range(sides)
         )
-        self.fuse = nn.Conv2d(sides * side_channels, 1, 1)
+        self.fuse = Score(sides * side_channels, 1)
 
     def maps(self, images: Tensor) -> list[Tensor]:
         """Side maps of images of 32 pixels or more, at least as large as they are."""

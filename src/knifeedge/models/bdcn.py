@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from knifeedge.models.base import SideOutputModel
 from knifeedge.models.geometry import bilinear_kernel
+from knifeedge.models.lowering import Transposed, continue_edges, pointwise
 from knifeedge.models.registry import register_model
 from knifeedge.models.vgg import STAGE_CHANNELS, STAGE_DEPTHS, load_vgg16, vgg16_trunk
 
@@ -65,7 +66,7 @@ class StageScore(nn.Module):
         # The kernel's centre is stride - 1/2, a feature's (stride - 1) / 2: half a stride is
         # cropped, none where the features are late; and a whole one more for the continued border.
         self.up = (
-            nn.ConvTranspose2d(
+            Transposed(
                 side_channels,
                 side_channels,
                 2 * stride,
@@ -79,22 +80,38 @@ class StageScore(nn.Module):
 
     def forward(self, activations: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The maps for the two cascades, shallow to deep first."""
-        parts = zip(self.reduce, self.enhance, activations, strict=True)
-        total = functools.reduce(torch.add, [reduce(enhance(x)) for reduce, enhance, x in parts])
+        parts = zip(self._linear_maps(), self.enhance, activations, strict=True)
+        total = functools.reduce(torch.add, [pointwise(enhance(x), *m) for m, enhance, x in parts])
         if self.score is None:
             both = self._upsample(total)
             return both, both
         # The two scores share the upsampling kernel: they pass it as one batch.
         n = total.shape[0]
-        down, up = self.score(total).split(1, dim=1)
-        both = self._upsample(torch.cat([down, up]))
+        both = self._upsample(torch.cat(total.chunk(2, dim=1)))
         return both[:n], both[n:]
+
+    def _linear_maps(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias for each enhanced activation: its reduction, and the score of that.
+
+        score(sum of reduce(e)) is linear in e, so the two are multiplied first: their product is
+        2 x 32 numbers, and there are no maps of 21 channels.
+        """
+        pairs: list[tuple[Tensor, Tensor]] = [
+            (weight, bias) for weight, bias in (r.parameters() for r in self.reduce)
+        ]
+        if self.score is None:
+            return pairs
+        score, constant = self.score.parameters()  # (2, 21, 1, 1) and (2,)
+        # As products and sums, which autocast leaves in float32.
+        weights = [(score * weight.squeeze(-1)).sum(1).unsqueeze(-1) for weight, _ in pairs]
+        biases = [(score[:, :, 0, 0] * bias).sum(1) for _, bias in pairs]
+        return list(zip(weights, [biases[0] + constant, *biases[1:]], strict=True))
 
     def _upsample(self, x: Tensor) -> Tensor:
         if self.up is None:
             return x
         # Continued by one feature, so that the logits do not fade to 0 at the border.
-        result: Tensor = self.up(F.pad(x, (1, 1, 1, 1), mode="replicate"))
+        result: Tensor = self.up(continue_edges(x))
         return result
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knifeedge.models.base import SideOutputModel
+from knifeedge.models.lowering import ByEights, Score, Transposed, max_pool
 from knifeedge.models.registry import register_model
 
 
@@ -38,7 +39,7 @@ def double_conv(
     5
     """
     return nn.Sequential(
-        nn.Conv2d(in_channels, channels, 3, stride=stride, padding=paddings[0]),
+        ByEights(in_channels, channels, 3, stride=stride, padding=paddings[0]),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=True),
         nn.Conv2d(channels, out_channels, 3, padding=paddings[1]),
@@ -80,9 +81,9 @@ class UpBlock(nn.Module):
         for step in range(steps):
             channels = side_channels if step == steps - 1 else inner
             extra = 1 if step == 0 and steps > 1 else 0
-            self.mixes.append(nn.Conv2d(in_channels, channels, 1))
+            self.mixes.append(Score(in_channels, channels))
             self.ups.append(
-                nn.ConvTranspose2d(
+                Transposed(
                     channels,
                     channels,
                     kernel,
@@ -155,4 +156,4 @@ class DexiNed(SideOutputModel):
 
 
 def _halve(x: Tensor) -> Tensor:
-    return F.max_pool2d(x, 3, stride=2, padding=1)
+    return max_pool(x, 3, stride=2, padding=1)

@@ -142,7 +142,7 @@ def _resample(x: Tensor, up: Tensor, across: Tensor) -> Tensor:
     x = across @ x.movedim(1, -1)
     n, h, width, channels = x.shape
     x = up @ x.reshape(n, h, width * channels)
-    return x.reshape(n, len(up), width, channels).permute(0, 3, 1, 2)
+    return x.reshape(n, up.shape[0], width, channels).permute(0, 3, 1, 2)
 
 
 def _bilinear(n: int, size: int, factor: int, shift: float, like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from knifeedge.models.base import SideOutputModel
 from knifeedge.models.geometry import upsample_centred
+from knifeedge.models.lowering import Score
 from knifeedge.models.registry import register_model
 from knifeedge.models.vgg import STAGE_CHANNELS, load_vgg16, vgg16_trunk
 
@@ -30,7 +31,7 @@ class HED(SideOutputModel):
         self.trunk = vgg16_trunk()
         if vgg16 is not None:
             load_vgg16(self.trunk, vgg16)
-        self.scores = nn.ModuleList(nn.Conv2d(c, side_channels, 1) for c in STAGE_CHANNELS)
+        self.scores = nn.ModuleList(Score(c, side_channels) for c in STAGE_CHANNELS)
 
     def maps(self, images: Tensor) -> list[Tensor]:
         """Side maps of the five stages."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knifeedge.models.geometry import check_images, grow, upsample_cornered
+from knifeedge.models.lowering import ByEights, Score
 from knifeedge.models.registry import register_model
 
 CHANNELS = (16, 32, 48, 48)
@@ -28,7 +29,7 @@ class ConvNorm(nn.Module):
         self, in_channels: int, channels: int, kernel: int, *, stride: int = 1, groups: int = 1
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(
+        self.conv = ByEights(
             in_channels,
             channels,
             kernel,
@@ -90,8 +91,8 @@ class Tiny(nn.Module):
             nn.Conv2d(c, width, 1) if c != width else nn.Identity() for c in CHANNELS
         )
         self.refines = nn.ModuleList(ConvNorm(width, width, 3) for _ in CHANNELS)
-        self.sides = nn.ModuleList(nn.Conv2d(width, 1, 1) for _ in CHANNELS)
-        self.choose = nn.Conv2d(width, len(CHANNELS), 1)
+        self.sides = nn.ModuleList(Score(width, 1) for _ in CHANNELS)
+        self.choose = Score(width, len(CHANNELS))
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Logits (N, 1, H, W) of the side outputs, fine to coarse, and last of the chosen one."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knifeedge.errors import CheckpointError
+from knifeedge.models.lowering import ByEights, max_pool
 from knifeedge.models.weights import first_few, misfits, read_weights
 
 STAGE_CHANNELS = (64, 128, 256, 512, 512)
@@ -31,7 +32,7 @@ class VGGStage(nn.Module):
         super().__init__()
         self.pool_stride = pool_stride
         self.convs = nn.ModuleList(
-            nn.Conv2d(
+            ByEights(  # of all their channels only the image's 3 are no multiple of 8
                 channels if i else in_channels, channels, 3, padding=dilation, dilation=dilation
             )
             for i in range(depth)
@@ -40,7 +41,7 @@ class VGGStage(nn.Module):
     def forward(self, x: Tensor) -> list[Tensor]:
         """The activations after each convolution."""
         if self.pool_stride:
-            x = F.max_pool2d(x, 2, stride=self.pool_stride, ceil_mode=True)
+            x = max_pool(x, 2, stride=self.pool_stride, ceil_mode=True)
         activations = []
         for conv in self.convs:
             x = F.relu(conv(x), inplace=True)
