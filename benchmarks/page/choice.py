@@ -60,6 +60,7 @@ OTHERS = (
         " `python benchmarks/tasks.py`.",
     ),
 )
+TASKS = len(EDGES) + len(OTHERS)
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,8 @@ def summary(tasks: Sequence[Task]) -> str:
             f" {_name(first)}, {task.mean(first, 'f'):.3f}, and WBCE"
             f" {task.mean(BASELINE, 'f'):.3f}. {_said(task, 'f')}"
         )
-    missing = len(EDGES) + len(OTHERS) - len(tasks)
-    if missing:
-        lines.append(f"- {missing} of {len(EDGES) + len(OTHERS)} tasks were not run yet.")
+    if missing := TASKS - len(tasks):
+        lines.append(f"- {missing} of {TASKS} tasks were not run yet.")
     return "\n".join(["## In short", "", *lines])
 
 
