@@ -20,7 +20,7 @@ from knifeedge.models.lowering import (
 from knifeedge.models.vgg import STAGE_DEPTHS
 
 SIZES = [(8, 10), (7, 9), (8, 5), (4, 4)]
-MODELS = [("hed", 1), ("bdcn", 1), ("dexined", 1), ("bdcn", 3), ("dexined", 3)]
+MODELS = [("tiny", None), ("hed", 1), ("bdcn", 1), ("dexined", 1), ("bdcn", 3), ("dexined", 3)]
 
 # Operations whose way back adds atomically on a CUDA device.
 ATOMIC = ("scatter_add", "index_put", "pad2d_backward", "pool2d_with_indices_backward")
@@ -149,14 +149,16 @@ class TestLayers:
         assert all(p.grad is None or p.grad.dtype == torch.float32 for p in model.parameters())
 
 
-def lively(name: str, side_channels: int) -> nn.Module:
+def lively(name: str, side_channels: int | None) -> nn.Module:
     """In double precision, with He weights and biases: the paper's let some paths start at 0."""
     generator = torch.Generator().manual_seed(0)
-    model = create_model(name, side_channels=side_channels)
+    options = {} if side_channels is None else {"side_channels": side_channels}
+    model = create_model(name, **options)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, generator=generator)
-            nn.init.normal_(module.bias, std=0.1, generator=generator)
+            if module.bias is not None:
+                nn.init.normal_(module.bias, std=0.1, generator=generator)
     return model.double().train()
 
 
