@@ -50,14 +50,8 @@ from knifeedge.version import VERSION
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
 FOLDS = "results/weights-folds.json"
-NOT_KEPT = (
-    "root",
-    "out",
-    "images",
-    "accelerator",
-    "card",
-    "folds",
-)  # of no consequence for the weights
+# Of no consequence for the weights.
+NOT_KEPT = ("root", "out", "images", "accelerator", "card", "folds")
 WARM_UP = 0.05  # of the steps: the learning rate rises to its peak
 
 

@@ -303,6 +303,20 @@ class TestTerms:
         assert not fused.takes(logits(), labels(), None, Terms())
 
 
+@anywhere
+def test_the_trial_accepts_the_kernels():
+    assert fused._is_right(torch.device(DEVICE))
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.001, False)])
+def test_the_trial_finds_kernels_that_are_wrong(monkeypatch, factor, right):
+    def stand_in(pred, target, mask, terms, *, mean):
+        return factor * torch.nn.functional.binary_cross_entropy_with_logits(pred, target)
+
+    monkeypatch.setattr(fused, "fused_loss", stand_in)
+    assert fused._is_right(torch.device("cpu")) is right
+
+
 @pytest.mark.gpu
 @on_a_device
 class TestOnADevice:

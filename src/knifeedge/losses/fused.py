@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knifeedge.distance import SERIES_BELOW
@@ -189,14 +190,28 @@ def _counters(device: torch.device) -> tuple[Tensor, Iterator[int]]:
 
 @functools.cache
 def _works(device: int) -> bool:
-    """Try the kernels once: Triton needs a C compiler, and a card that is not too old for it."""
+    """Try the kernels once: Triton needs a C compiler, and a card that it knows how to use."""
     if not kernels.AVAILABLE:
         return False
     try:
-        one = torch.ones(1, device=f"cuda:{device}")
-        fused_loss(one, one, None, Terms(balance=1.0, threshold=0.5), mean=True)
+        with torch.inference_mode(False), torch.enable_grad():
+            right = _is_right(torch.device("cuda", device))
     except Exception as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        warnings.warn(f"losses run without their fused kernels: {first}", stacklevel=2)
-        return False
-    return True
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    else:
+        if right:
+            return True
+        reason = "they are wrong on this device"
+    warnings.warn(f"losses run without their fused kernels: {reason}", stacklevel=2)
+    return False
+
+
+def _is_right(device: torch.device) -> bool:
+    """Whether many programs at once give PyTorch's own loss, and its gradient."""
+    n = 64 * BLOCK
+    pred = torch.linspace(-6, 6, n, device=device).requires_grad_()
+    target = (torch.arange(n, device=device) % 3 == 0).float()
+    value = fused_loss(pred, target, None, Terms(), mean=True)
+    wanted = F.binary_cross_entropy_with_logits(pred, target)
+    got, slope = (torch.autograd.grad(x, pred)[0] for x in (value, wanted))
+    return torch.allclose(value, wanted, rtol=1e-5) and torch.allclose(got, slope, atol=1e-5 / n)
