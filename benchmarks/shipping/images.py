@@ -111,7 +111,6 @@ class Mixture:
                     batch_size=size,
                     seed=given.seed,
                     noiseless=given.noiseless,
-                    drop_last=True,  # one shape, for a captured step
                 ),
                 device=device,
             )

@@ -17,7 +17,6 @@ pytestmark = [
 ]
 
 DATA = DataConfig("synthetic", options={"count": 5, "size": 64})
-# 40 samples in batches of 6: the last batch of an epoch has another shape than the graph's.
 CONFIG = TrainConfig(
     *(DATA, ModelConfig("tiny")), epochs=3, crop=64, batch_size=6, noiseless=False, loss="baa-0.7"
 )

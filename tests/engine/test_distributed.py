@@ -14,11 +14,12 @@ from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig, TrainConfi
 from knifeedge.engine import train
 from knifeedge.engine.checkpoint import load_model
 from knifeedge.engine.logs import read_log
+from knifeedge.errors import ConfigError
 from knifeedge.models import register_model
 from knifeedge.protocol import run_protocol
 from knifeedge.results import RESULT
 
-# Five images of 8 variants and batches of 6: the last batch has 4 samples, one rank more or less.
+# Five images of 8 variants and batches of 6: the last batch goes on with the epoch's first samples.
 DATA = DataConfig("synthetic", "pretrain", options={"count": 6, "size": 40})
 CONFIG = TrainConfig(
     *(DATA, ModelConfig("plain")),
@@ -69,13 +70,21 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path):
         assert torch.allclose(value, second[name], atol=1e-4), name
 
 
-def test_a_process_without_samples_joins_with_nothing(tmp_path):
-    """Three processes, a last batch of one sample."""
-    config = replace(CONFIG, batch_size=3, epochs=1, validate_every=0)
+def test_unequal_shares_of_a_batch(tmp_path):
+    """Three processes, two of which have one sample and one has two."""
+    config = replace(CONFIG, batch_size=4, epochs=1, validate_every=0)
     train(config, tmp_path / "one")
     assert run_ranks(3, lambda: train(config, tmp_path / "three")) == [0, 0, 0]
     one, three = (read_log(tmp_path / name)[0].loss for name in ("one", "three"))
     assert three == pytest.approx(one, abs=1e-4)
+
+
+def test_a_process_without_samples(tmp_path):
+    def refused() -> None:
+        with pytest.raises(ConfigError, match="1 for each of the 2 processes, got 1; raise it"):
+            train(replace(CONFIG, batch_size=1), tmp_path)
+
+    assert run_ranks(2, refused) == [0, 0]
 
 
 @pytest.mark.slow

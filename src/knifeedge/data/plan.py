@@ -31,7 +31,6 @@ class CropSettings:
         halve_at: A side of this many pixels or more is cut in two.
         turns: The eight rotations and flips, or the image as it is.
         noiseless: Each label also as an image; doubles the set.
-        drop_last: Leave out a last batch that is not full.
     """
 
     crop: int = 320
@@ -41,7 +40,6 @@ class CropSettings:
     halve_at: int = HALVE_AT
     turns: bool = True
     noiseless: bool = True
-    drop_last: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -102,19 +100,21 @@ class CropPlan:
     @property
     def steps(self) -> int:
         """Batches in an epoch."""
-        size = self.settings.batch_size
-        return len(self) // size if self.settings.drop_last else -(-len(self) // size)
+        return -(-len(self) // self.settings.batch_size)
 
     def order(self, epoch: int) -> _Ints:
         """The samples of an epoch in the order they are seen."""
         return np.argsort(self._raw(_ORDER, epoch, len(self)), kind="stable")
 
     def batch(self, epoch: int, step: int) -> _Ints:
-        """The samples of one step of an epoch."""
+        """The samples of one step of an epoch; the last step goes on with the epoch's first ones.
+
+        So every batch is full: a step is compiled and captured for one shape alone.
+        """
         if not 0 <= step < self.steps:
             raise ValueError(f"step must be in 0 .. {self.steps - 1}, got {step}")
         size = self.settings.batch_size
-        return self.order(epoch)[step * size : (step + 1) * size]
+        return self.order(epoch).take(range(step * size, (step + 1) * size), mode="wrap")
 
     def crops(self, epoch: int, samples: Sequence[int] | _Ints) -> Crops:
         """Where each of these samples is cut in an epoch."""

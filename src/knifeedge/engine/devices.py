@@ -83,17 +83,9 @@ def prepare(fabric: Fabric, network: nn.Module) -> nn.Module:
 def share(
     fabric: Fabric, pool: CropPool, epoch: int, samples: npt.NDArray[np.int64]
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """This process's part of a batch: image, target, mask.
-
-    A process for which nothing is left takes the first sample with an empty mask: it has to join
-    the others in summing the gradients.
-    """
-    mine = samples[fabric.global_rank :: fabric.world_size]
-    image, target, *masks = pool.samples(epoch, mine if len(mine) else samples[:1])
-    mask = masks[0] if masks else None
-    if not len(mine):
-        mask = torch.zeros_like(target, dtype=torch.bool)
-    return image, target, mask
+    """This process's part of a batch: image, target, mask."""
+    image, target, *masks = pool.samples(epoch, samples[fabric.global_rank :: fabric.world_size])
+    return image, target, masks[0] if masks else None
 
 
 def rank() -> int:

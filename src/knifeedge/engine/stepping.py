@@ -2,7 +2,7 @@
 
 On one CUDA device the network and the loss are compiled and the whole step is captured as a CUDA
 graph: a step is then one launch, and the card does not wait for Python. Anywhere else, and for a
-batch of another shape than the graph's, such as the last of an epoch, the same step runs eagerly.
+batch of another shape than the graph's, the same step runs eagerly.
 """
 
 import warnings
@@ -64,8 +64,8 @@ class GraphedStep:
         loss: nn.Module,
     ) -> None:
         self._fabric, self._optimiser = fabric, optimiser
-        self._network: Callable[..., Any] = torch.compile(network)
-        self._loss: Callable[..., Tensor] = torch.compile(loss)
+        self._network: Callable[..., Any] = torch.compile(network, dynamic=False)
+        self._loss: Callable[..., Tensor] = torch.compile(loss, dynamic=False)
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []

@@ -116,7 +116,7 @@ def train(
         # Data
         dataset = _open_data(config.data)
         pool = CropPool(dataset, _crop_settings(config), device=fabric.device)
-        _check_batch(pool, config)
+        _check_batch(pool, config, fabric.world_size)
         validation = _validation_set(config, dataset)
 
         # Model
@@ -258,11 +258,16 @@ def _crop_settings(config: TrainConfig) -> CropSettings:
     )
 
 
-def _check_batch(pool: CropPool, config: TrainConfig) -> None:
+def _check_batch(pool: CropPool, config: TrainConfig, processes: int) -> None:
     if config.batch_size > len(pool):
         raise ConfigError(
             f"batch_size must not be larger than the set's {len(pool)} samples, got"
             f" {config.batch_size}; lower it (--batch-size)"
+        )
+    if config.batch_size < processes:
+        raise ConfigError(
+            f"batch_size must be at least 1 for each of the {processes} processes, got"
+            f" {config.batch_size}; raise it (--batch-size)"
         )
     if not pool.has_edges:
         raise DataError(
