@@ -1,11 +1,12 @@
 """The weights that ship: `tiny`, trained on BSDS500 and UDED together, scored, and described.
 
     python benchmarks/weights.py --epochs 100 --learning-rate 2e-3      # minutes on a GPU
-    python benchmarks/weights.py --card                                 # the card alone, again
+    python benchmarks/weights.py score card                             # without training again
     python benchmarks/weights.py --folds 4 --share 0.75                 # is this setting better?
 
-It writes src/knifeedge/engine/tiny.safetensors, results/weights.json, and from that record the card
-docs/weights.md. The data sets are found in --root, or in $KNIFEEDGE_DATA.
+`train` writes src/knifeedge/engine/tiny.safetensors and the record results/weights.json; `score`
+adds to the record what these weights are worth, and their times on this machine's CPU; `card` makes
+docs/weights.md of it. The data sets are found in --root, or in $KNIFEEDGE_DATA.
 
 As in the paper's protocol the network is trained twice: without the validation images, which then
 give the threshold, and from the same first weights on all training images. UDED is small: a fixed
@@ -50,8 +51,9 @@ from knifeedge.version import VERSION
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
 FOLDS = "results/weights-folds.json"
+PARTS = ("train", "score", "card")
 # Of no consequence for the weights.
-NOT_KEPT = ("root", "out", "images", "accelerator", "card", "folds")
+NOT_KEPT = ("parts", "root", "out", "images", "accelerator", "folds")
 WARM_UP = 0.05  # of the steps: the learning rate rises to its peak
 
 
@@ -97,7 +99,7 @@ def fit(
 
 
 def make(given: argparse.Namespace) -> dict[str, Any]:
-    """Train, calibrate, write the weights, score; the record of it all."""
+    """Train, calibrate, write the weights; the record of it."""
     fabric = open_fabric(given.accelerator, 1, 1, given.precision)
     sets, loss = open_sets(given), parse_loss(given.loss)
     print("without the validation images:", flush=True)
@@ -120,21 +122,6 @@ def make(given: argparse.Namespace) -> dict[str, Any]:
     size = (given.out / WEIGHTS).stat().st_size
     if size > MOST_BYTES:
         raise DataError(f"{WEIGHTS} has {size} bytes, more than the package's {MOST_BYTES}")
-
-    shipped, _ = load_model(given.out / WEIGHTS)  # on the CPU, as it will be used
-    tests = {name: sets[name]["test"] for name in SETS}
-    detectors = {
-        "tiny": lambda image: predict(shipped, image),
-        "tiny whole": lambda image: predict(shipped, image, whole=True),
-        "sobel": sobel,
-    }
-    scores, times = {}, {}
-    for name, detector in detectors.items():
-        fixed = None if name == "sobel" else threshold
-        scores[name] = {key: score(detector, images, fixed) for key, images in tests.items()}
-        times[name] = seconds_an_image(detector, tests["UDED"])
-        shown = {key: round(found["paper-strict"]["ods"], 4) for key, found in scores[name].items()}
-        print(f"{name}: ODS, paper-strict {shown}; {times[name]:.3f} s an image", flush=True)
     on_cuda = fabric.device.type == "cuda"
     return {
         "format": "knifeedge-weights-1",
@@ -142,7 +129,6 @@ def make(given: argparse.Namespace) -> dict[str, Any]:
         "commit": os.environ.get("KNIFEEDGE_COMMIT"),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if on_cuda else cpu_name(),
-        "cpu": cpu_name(),
         "settings": settings,
         "images": {name: {k: len(v) for k, v in splits.items()} for name, splits in sets.items()},
         "steps": steps,
@@ -151,10 +137,28 @@ def make(given: argparse.Namespace) -> dict[str, Any]:
         "bytes": size,
         "threshold": threshold,
         "calibration": own,
-        "scores": scores,
-        "seconds_an_image": times,
-        "hed": quoted_hed(ROOT / "results"),
     }
+
+
+def judge(given: argparse.Namespace) -> dict[str, Any]:
+    """What the weights that were written are worth, on the CPU, as they will be used."""
+    shipped, about = load_model(given.out / WEIGHTS)
+    sets = open_sets(given)
+    tests = {name: sets[name]["test"] for name in SETS}
+    detectors = {
+        "tiny": lambda image: predict(shipped, image),
+        "tiny whole": lambda image: predict(shipped, image, whole=True),
+        "sobel": sobel,
+    }
+    scores, times = {}, {}
+    for name, detector in detectors.items():
+        fixed = None if name == "sobel" else about.threshold
+        scores[name] = {key: score(detector, images, fixed) for key, images in tests.items()}
+        times[name] = seconds_an_image(detector, tests["UDED"])
+        shown = {key: round(found["paper-strict"]["ods"], 4) for key, found in scores[name].items()}
+        print(f"{name}: ODS, paper-strict {shown}; {times[name]:.3f} s an image", flush=True)
+    hed = quoted_hed(ROOT / "results")
+    return {"cpu": cpu_name(), "scores": scores, "seconds_an_image": times, "hed": hed}
 
 
 def kept(given: argparse.Namespace) -> dict[str, Any]:
@@ -176,6 +180,7 @@ def try_setting(given: argparse.Namespace) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; else all")
     parser.add_argument("--epochs", type=float, default=100.0, help="as many samples as there are")
     parser.add_argument("--steps", type=int, help="instead of --epochs")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="its peak")
@@ -192,10 +197,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folds", type=int, help="of a cross-validation, instead of weights")
     parser.add_argument("--images", type=int, help="at most of each split: to try it, with --out")
     parser.add_argument("--root", type=Path, help="folder of both data sets")
-    parser.add_argument("--card", action="store_true", help="write the card alone")
     parser.add_argument("--out", type=Path, default=ROOT, help="where all files go")
     given = parser.parse_args()
     given.annotator = given.annotator if given.annotator == "merged" else int(given.annotator)
+    if unknown := set(given.parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     if given.batch_size < 2 or not 0 < given.share < 1:
         parser.error("a batch has samples of both sets: --batch-size 2 or more, --share in (0, 1)")
     if given.images and given.out == ROOT:
@@ -209,13 +215,16 @@ def main() -> None:
         if given.folds:
             try_setting(given)
             return
-        if not given.card:
-            write_json(given.out / RECORD, make(given))
-        record = json.loads((given.out / RECORD).read_text())
-        write_atomically(given.out / CARD, card(record).encode())
+        parts, path = given.parts or PARTS, given.out / RECORD
+        if "train" in parts:
+            write_json(path, make(given))
+        if "score" in parts:
+            write_json(path, json.loads(path.read_text()) | judge(given))
+        if "card" in parts:
+            write_atomically(given.out / CARD, card(json.loads(path.read_text())).encode())
     except (KnifeEdgeError, ValueError, OSError) as error:
         raise SystemExit(f"weights: {error}") from None
-    print(f"{given.out}: {WEIGHTS}, {RECORD}, {CARD}")
+    print(f"{given.out}: {WEIGHTS}, {RECORD}, {CARD}", flush=True)
 
 
 if __name__ == "__main__":

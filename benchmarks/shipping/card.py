@@ -29,6 +29,8 @@ OTHERS = {
 
 def card(record: Mapping[str, Any]) -> str:
     """The page."""
+    if "scores" not in record:
+        raise ValueError(f"{RECORD} has no scores yet: `python benchmarks/weights.py score card`")
     sections = [_head(record), _data(record), _scores(record), _others(record), _making(record)]
     return "\n\n".join([*sections, LICENCE]) + "\n"
 

@@ -225,6 +225,19 @@ def test_everything_is_made(weights, card, given, small_data, tmp_path, capsys):
     assert all((ROOT / "docs" / link).is_file() for link in links)
 
 
+def test_a_part_alone(weights, card, given, small_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "arguments", lambda: given)
+    given.parts = ["train", "card"]
+    with pytest.raises(SystemExit, match=r"has no scores yet: `python benchmarks/weights.py score"):
+        weights.main()
+    trained = json.loads((tmp_path / card.RECORD).read_text())
+    given.parts = ["score", "card"]
+    weights.main()
+    record = json.loads((tmp_path / card.RECORD).read_text())
+    assert trained.items() < record.items()
+    assert (tmp_path / card.CARD).read_text() == card.card(record)
+
+
 def test_a_loss_that_needs_a_threshold_takes_the_calibrated_one(
     weights, given, small_data, monkeypatch
 ):
@@ -242,10 +255,11 @@ def test_a_loss_that_needs_a_threshold_takes_the_calibrated_one(
 
 
 @pytest.mark.parametrize(
-    "options", ["--images 3", "--batch-size 1", "--share 0", "--share 1", "--precision 16"]
+    "options",
+    ["--images 3", "--batch-size 1", "--share 0", "--share 1", "--precision 16", "'scare'"],
 )
 def test_wrong_options(weights, monkeypatch, capsys, options):
-    monkeypatch.setattr(sys, "argv", ["weights.py", *options.split()])
+    monkeypatch.setattr(sys, "argv", ["weights.py", *options.replace("'", "").split()])
     with pytest.raises(SystemExit):
         weights.arguments()
     assert options.split()[0] in capsys.readouterr().err
