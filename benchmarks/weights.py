@@ -189,6 +189,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--share", type=float, default=0.5, help="of UDED in each batch")
     parser.add_argument("--annotator", default="0", help="of BSDS500 to train on: 0, ..., merged")
     parser.add_argument("--noiseless", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--jitter", type=float, default=0.0, help="of light, colours and noise")
     parser.add_argument("--crop", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="bf16-mixed", choices=("32-true", "bf16-mixed"))

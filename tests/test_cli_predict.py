@@ -137,7 +137,7 @@ def test_defaults_are_those_of_the_functions(monkeypatch) -> None:
         for name in set(function) & set(command) - {"out", "model"}:
             assert command[name].default == function[name].default, name
     monkeypatch.setenv("COLUMNS", "200")
-    assert "Example: knifeedge predict photos/" in done("predict", "--help").out
+    assert "Example: knifeedge predict photo.jpg" in done("predict", "--help").out
 
 
 # --- what cannot be done --------------------------------------------------------------------------

@@ -117,9 +117,34 @@ class Mixture:
             for dataset, size in zip(sets, sizes, strict=True)
         ]
         self.samples = sum(len(pool) for pool in self._pools)
+        self._seed, self._jitter = given.seed, given.jitter
+        self._draws = torch.Generator(device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Image and target of a step."""
         parts = [pool.batch(*divmod(step, pool.steps)) for pool in self._pools]
         image, target = (torch.cat(planes) for planes in zip(*parts, strict=True))
+        if self._jitter:
+            self._draws.manual_seed(self._seed * 1_000_003 + step)
+            image = jittered(image, self._jitter, self._draws)
         return image, target
+
+
+def jittered(image: Tensor, strength: float, draws: torch.Generator) -> Tensor:
+    """Each image in another light, with other colours and some noise: its edges stay.
+
+    Args:
+        image: (N, 3, H, W), normalised.
+        strength: 0 leaves it as it is.
+        draws: On the same device.
+    """
+
+    def draw(channels: int) -> Tensor:
+        shape = (len(image), channels, 1, 1)
+        return strength * torch.rand(shape, generator=draws, device=image.device)
+
+    signed = [2 * draw(channels) - strength for channels in (1, 3, 3)]
+    image = image * (signed[0] + signed[1] / 2).exp() + signed[2] / 2
+    image = image.lerp(image.mean(dim=1, keepdim=True), draw(1))
+    noise = torch.empty_like(image).normal_(generator=draws)
+    return image + noise * draw(1) / 4

@@ -155,6 +155,18 @@ def test_a_batch_has_its_share_of_both(images, given):
         assert (image.mean(dim=(1, 2, 3)) > 0).tolist() == [False] * 6 + [True] * 2
 
 
+def test_jitter_changes_the_light_and_not_the_edges(images):
+    draws = torch.Generator()
+    ramp = torch.linspace(-2, 2, 64).expand(4, 3, 64, 64).contiguous()
+    assert torch.equal(images.jittered(ramp, 0.0, draws.manual_seed(1)), ramp)
+    one, again = (images.jittered(ramp, 0.5, draws.manual_seed(1)) for _ in range(2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, images.jittered(ramp, 0.5, draws.manual_seed(2)))
+    assert len({round(float(x.mean()), 4) for x in one}) == 4  # each image in its own way
+    rises = one[..., -8:].mean(dim=(1, 2, 3)) - one[..., :8].mean(dim=(1, 2, 3))
+    assert 1 < rises.min() < rises.max() < 8  # still dark on the left, light on the right
+
+
 # --- training -------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,9 @@ def predict(
     inputs: Annotated[list[str], typer.Argument(help="Pictures, folders, or quoted patterns.")],
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="RUN|FILE", help="A run's folder or a weights file."),
+        typer.Option(
+            metavar="RUN|FILE", help="A run's folder or a weights file; else those of the package."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the maps go.")] = Path("maps"),
     map_format: Annotated[
@@ -55,7 +57,7 @@ def predict(
 ) -> None:
     """Write the edge maps of pictures: probabilities, or yes and no.
 
-    Example: [bold]knifeedge predict photos/ --weights runs/hed --overlay[/bold]
+    Example: [bold]knifeedge predict photo.jpg --overlay[/bold]
     """
     import torch
 
