@@ -300,6 +300,23 @@ class TestTerms:
         online = ke.OnlineThreshold()
         assert ke.AdjustedLoss(ke.WBCELoss(), online).terms().threshold is online.value
 
+    def test_what_they_do_alone(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(fused, "_works", lambda device: True)
+        for loss in (ke.BCELoss(), ke.WBCELoss(), ke.AdjustedLoss(ke.WBCELoss(), 0.6)):
+            assert fused.covers(loss)
+        for loss in (
+            ke.WBCELoss(from_logits=False),
+            ke.WBCELoss(reduction="none"),
+            ke.FocalLoss(),
+            ke.AdjustedLoss(ke.WBCELoss(), "online"),
+            ke.AdjustedLoss(ke.WBCELoss(), [0.4, 0.6]),
+            torch.nn.BCEWithLogitsLoss(),
+        ):
+            assert not fused.covers(loss)
+        monkeypatch.setattr(fused, "_works", lambda device: False)
+        assert not fused.covers(ke.WBCELoss())
+
     def test_nothing_is_taken_on_a_cpu(self):
         assert not fused.takes(logits(), labels(), None, Terms())
 

@@ -1,8 +1,9 @@
 """One step of training: forward, loss, backward, optimiser.
 
-On one CUDA device the network and the loss are compiled and the whole step is captured as a CUDA
-graph: a step is then one launch, and the card does not wait for Python. Anywhere else, and for a
-batch of another shape than the graph's, the same step runs eagerly.
+On one CUDA device the network is compiled, and the loss where it has no kernels of its own, and the
+whole step is captured as a CUDA graph: a step is then one launch, and the card does not wait for
+Python. Anywhere else, and for a batch of another shape than the graph's, the same step runs
+eagerly.
 """
 
 import warnings
@@ -63,9 +64,12 @@ class GraphedStep:
         optimiser: torch.optim.Optimizer,
         loss: nn.Module,
     ) -> None:
+        from knifeedge.losses import fused  # not before: it loads Triton
+
         self._fabric, self._optimiser = fabric, optimiser
         self._network: Callable[..., Any] = torch.compile(network, dynamic=False)
-        self._loss: Callable[..., Tensor] = torch.compile(loss, dynamic=False)
+        covered = fused.covers(loss)
+        self._loss: Callable[..., Tensor] = loss if covered else torch.compile(loss, dynamic=False)
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []

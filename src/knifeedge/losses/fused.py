@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from knifeedge.distance import SERIES_BELOW
 from knifeedge.losses import kernels
-from knifeedge.losses.reduction import Terms
+from knifeedge.losses.reduction import PixelLoss, Terms
 
 # A thread takes 4 elements at a time, one load of 16 bytes from every float32 input. 32 programs
 # for each of an H200's 132 multiprocessors, where 6 to 8 run at once, take 0.143 and 0.200 ms for
@@ -66,6 +66,18 @@ def takes(pred: Tensor, target: Tensor, mask: Tensor | None, terms: Terms) -> bo
         and not torch._C._are_functorch_transforms_active()
         and _works(device)
     )
+
+
+def covers(loss: nn.Module) -> bool:
+    """Whether the kernels do all of a loss on the current device: nothing is left to compile.
+
+    A threshold that moves, or one per column, brings other work with it.
+    """
+    if not isinstance(loss, PixelLoss) or not loss.from_logits or loss.reduction == "none":
+        return False
+    terms = loss.terms()
+    fixed = terms is not None and not isinstance(terms.threshold, Tensor)
+    return fixed and _works(torch.cuda.current_device())
 
 
 def _is_constant(x: Tensor, device: int) -> bool:
