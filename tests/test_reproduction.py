@@ -86,7 +86,8 @@ def test_a_page_without_records_names_the_commands(page, tmp_path):
     assert "nothing was run with two seeds" in text
     for arguments in (
         "--data UDED --model hed --seeds 0,1,2,3,4,5,6,7",
-        "--data UDED --model hed --fold 3 --seeds 0,1,2",
+        "--data UDED --model hed --epochs 40 --fold 3 --seeds 0,1,2",
+        "--epochs 40 --losses wbce,baa-0.7 --name short",
         "--precision 32-true --name fp32",
         "--losses ablation --name ablation --seeds 0,1",
         "--model-options '{\"attention\": true}' --name attention",
@@ -96,8 +97,8 @@ def test_a_page_without_records_names_the_commands(page, tmp_path):
 
 def test_every_command_of_the_page_is_understood(reproduce, tmp_path):
     missing = importlib.import_module("page.missing")
-    wanted = (*missing.TABLES, *missing.FOLD_RUNS, missing.FLOAT32, missing.ATTENTION)
-    for entry in (*wanted, missing.ABLATION, *missing.ELSEWHERE):
+    wanted = (*missing.TABLES, *missing.FOLD_RUNS, *missing.ELSEWHERE, missing.SHORT)
+    for entry in (*wanted, missing.FLOAT32, missing.ATTENTION, missing.ABLATION):
         given = shlex.split(entry.command().removeprefix(missing.SCRIPT))
         runs = reproduce.plan(reproduce.parse([*given, "--out", str(tmp_path)]))
         assert list(runs) == [f"{entry.name}-{seed}" for seed in range(entry.seeds)]
@@ -136,7 +137,7 @@ def test_what_the_page_says_follows_from_the_records(page, tmp_path):
     gone = text.split("## Not run")[1]
     assert "DexiNed on UDED" not in gone
     assert "--seeds 3,4,5,6,7" in gone
-    assert "| float32, HED on UDED | 3 of 5 |" in gone
+    assert "| HED on UDED, 40 epochs in float32 | 3 of 5 |" in gone
 
 
 @pytest.mark.parametrize(
@@ -290,6 +291,25 @@ def test_records_of_one_name_are_of_one_configuration(records, page, tmp_path):
     write(tmp_path, "uded-hed-2", make_record(1))
     with pytest.raises(DataError, match="is of seed 1; its name says 2"):
         records.read_groups(tmp_path.glob("*.json"))
+
+
+def test_trainings_are_compared_with_those_as_long(page, tmp_path):
+    grid = ["wbce", "baa(threshold=0.7,window=0.2,decay=16)"]
+    for seed in range(3):
+        write(tmp_path, f"uded-hed-{seed}", make_record(seed))
+        far = make_record(seed, shift=0.01, precision="32-true", epochs=40)
+        write(tmp_path, f"uded-hed-fp32-{seed}", far)
+        write(tmp_path, f"uded-hed-ablation-{seed}", make_record(seed, losses=grid, epochs=40))
+    text = page.make_page(tmp_path)
+    assert "- bfloat16 against float32: not run." in text
+    assert "trained here a second time" not in text
+    for seed in range(3):
+        short = make_record(seed, shift=0.02, epochs=40)
+        write(tmp_path, f"uded-hed-short-{seed}", short)
+    text = page.make_page(tmp_path)
+    assert "- bfloat16 against float32: +0.0100" in text
+    assert "HED on UDED at threshold 0.7, 40 epochs," in text
+    assert "its mean differs from the first by -0.0200" in text
 
 
 def test_seeds_has_a_table_for_each_name(tmp_path, capsys):

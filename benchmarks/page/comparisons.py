@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from page.cells import difference_cell, excludes_zero, listed, mean_cell, seeds_of, table, verdict
-from page.missing import ABLATION, ATTENTION, FLOAT32, FOLD_RUNS, not_run
+from page.missing import ABLATION, ATTENTION, FLOAT32, FOLD_RUNS, SHORT, not_run
 from page.records import (
     BASELINE,
     RELAXED,
@@ -50,6 +50,7 @@ def folds_section(groups: Groups) -> str:
         return "\n\n".join(
             [*parts, f"{what}. The records come from `{FOLD_RUNS[0].command()}` {rest}."]
         )
+    parts.append(f"{_epochs(folds[0])}:".capitalize())
     for protocol in (STRICT, RELAXED):
         rows = list(loss_rows(runs, protocol, {}))
         words = "\n".join(loss_words("All 28 images", runs, protocol, {}))
@@ -62,9 +63,10 @@ def folds_section(groups: Groups) -> str:
 
 def precision_difference(groups: Groups, protocol: str) -> Difference | None:
     """bfloat16 minus float32, of the mean ODS of the losses, seed by seed."""
-    if FLOAT32.name not in groups or "uded-hed" not in groups:
+    half = _beside(groups, FLOAT32.name)
+    if not half:
         return None
-    half, full = groups["uded-hed"].runs, groups[FLOAT32.name].runs
+    full = groups[FLOAT32.name].runs
     return compare(_mean_ods(half, full, protocol), _mean_ods(full, half, protocol))
 
 
@@ -73,10 +75,11 @@ def precision_section(groups: Groups) -> str:
     parts = ["## bfloat16 against float32"]
     if precision_difference(groups, STRICT) is None:
         return "\n\n".join([*parts, not_run(FLOAT32)])
-    half, full = groups["uded-hed"].runs, groups[FLOAT32.name].runs
+    half, full = _beside(groups, FLOAT32.name), groups[FLOAT32.name].runs
     parts.append(
-        "HED on UDED, the same seeds trained in both; the difference is bfloat16 minus float32, of"
-        " the ODS, paired by seed. The last row has each seed's mean over the losses."
+        f"HED on UDED, {_epochs(groups[FLOAT32.name])}, the same seeds trained in both; the"
+        " difference is bfloat16 minus float32, of the ODS, paired by seed. The last row has each"
+        " seed's mean over the losses."
     )
     for protocol in (STRICT, RELAXED):
         rows = []
@@ -107,6 +110,7 @@ def attention_section(groups: Groups) -> str:
     plain, other = (groups.get(name) for name in ("uded-ees3-double", ATTENTION.name))
     if plain is None or other is None:
         return "\n\n".join([*parts, not_run(ATTENTION)])
+    parts.append(f"{_epochs(other)}:".capitalize())
     rows = []
     for protocol in (STRICT, RELAXED):
         for loss in losses_of(other.runs, protocol):
@@ -129,7 +133,7 @@ def ablation_section(groups: Groups) -> str:
         return "\n\n".join([*parts, not_run(ABLATION)])
     runs = group.runs
     grid = {place: column(runs, loss, STRICT, "ods") for place, loss in _places(runs).items()}
-    main = groups["uded-hed"].runs if "uded-hed" in groups else {}
+    main = _beside(groups, ABLATION.name)
     base = column(runs, BASELINE, STRICT, "ods") or column(main, BASELINE, STRICT, "ods")
     paper = {
         (settings.decay, settings.window): row.ods or 0.0
@@ -137,8 +141,8 @@ def ablation_section(groups: Groups) -> str:
         if (settings := parse_loss(row.loss).settings) and parse_loss(row.loss).adjuster
     }
     parts += [
-        f"HED on UDED at threshold 0.7, ODS by `paper-strict`, {seeds_of(list(runs))}: the mean,"
-        " and the paired difference to WBCE of the same seeds.",
+        f"HED on UDED at threshold 0.7, {_epochs(group)}, ODS by `paper-strict`,"
+        f" {seeds_of(list(runs))}: the mean, and the paired difference to WBCE of the same seeds.",
         _grid(grid, lambda place: f"{mean_cell(grid[place])}; {_apart(grid[place], base)}"),
         "The paper's, EES3-Double on BRIND, one run each:",
         _grid(grid, lambda place: f"{paper[place]:.3f}" if place in paper else ""),
@@ -165,6 +169,19 @@ def ablation_section(groups: Groups) -> str:
             f" seeds: its mean differs from the first by {again.mean:+.4f}."
         )
     return "\n\n".join([*parts, " ".join(said)])
+
+
+def _beside(groups: Groups, name: str) -> Runs:
+    """HED on UDED in bfloat16, trained for as many epochs as the records of this name."""
+    if name not in groups:
+        return {}
+    found = (groups[key] for key in ("uded-hed", SHORT.name) if key in groups)
+    same = (one.runs for one in found if _epochs(one) == _epochs(groups[name]))
+    return next(same, {})
+
+
+def _epochs(group: Group) -> str:
+    return f"{group.config['epochs']} epochs"
 
 
 def _mean_ods(runs: Runs, others: Runs, protocol: str) -> dict[int, float]:
