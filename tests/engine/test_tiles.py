@@ -31,16 +31,36 @@ def test_averaged_tiles_of_a_map_are_the_map(height, width, tile, data):
         assert part.pixels().shape == part.size
         image.add(part, part.pixels())
     assert image.is_complete
-    assert torch.allclose(image.mean(), whole, atol=1e-6)
+    assert torch.allclose(image.map, whole, atol=1e-6)
 
 
-def test_overlaps_are_averages():
-    """Each tile's map is its own number: where two or four meet there is their mean."""
+def test_a_tile_says_less_towards_its_border():
+    """Each tile's map is its own number: from one to the other it goes evenly."""
     image = TiledImage(torch.zeros(3, 3), tile=2, overlap=1)
     for number, tile in enumerate(image.tiles()):
         image.add(tile, torch.full(tile.size, float(number)))
-    expected = [[0, 0.5, 1], [1, 1.5, 2], [2, 2.5, 3]]
-    assert image.mean().tolist() == expected
+    assert image.map.tolist() == [[0, 0.5, 1], [1, 1.5, 2], [2, 2.5, 3]]
+    image = TiledImage(torch.zeros(1, 48), tile=32, overlap=7)
+    for number, tile in enumerate(image.tiles()):
+        image.add(tile, torch.full(tile.size, float(number)))
+    # The second begins at 16, though an overlap of 7 would do.
+    expected = torch.cat([torch.zeros(16), torch.arange(1, 17) / 17, torch.ones(16)])
+    assert torch.allclose(image.map[0], expected)
+
+
+def test_a_border_that_is_wrong_hardly_shows():
+    """As a network's map is where it sees nothing of what is beyond."""
+    image = TiledImage(torch.zeros(700, 321), tile=320, overlap=16)
+    for tile in image.tiles():
+        prob = torch.zeros(tile.size)
+        for side, length in ((0, 700), (1, 321)):
+            part = (tile.rows, tile.columns)[side]
+            if part.start > 0:
+                prob.narrow(side, 0, 1).fill_(1)
+            if part.stop < length:
+                prob.narrow(side, -1, 1).fill_(1)
+        image.add(tile, prob)
+    assert image.map.max() < 0.12  # the plain average has 1/2 there
 
 
 @settings(max_examples=50, deadline=None)
@@ -68,7 +88,7 @@ def test_every_tile_is_handed_out_once_among_its_equals(sizes, batch_size, tile)
             assert any(part.image is image for part in batch)
             run(batch)
         assert image.is_complete
-        assert torch.allclose(image.mean(), image.pixels)
+        assert torch.allclose(image.map, image.pixels)
 
 
 def test_a_batch_has_so_many_pixels_at_most():

@@ -1,7 +1,7 @@
 """Prediction: a network's probabilities for images of any size.
 
 An image is cut into overlapping tiles, which go through the network in batches, and their maps are
-averaged where they overlap: memory beyond the image and its map does not grow with its size.
+blended where they overlap: memory beyond the image and its map does not grow with its size.
 """
 
 import io
