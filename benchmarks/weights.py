@@ -145,11 +145,7 @@ def judge(given: argparse.Namespace) -> dict[str, Any]:
     shipped, about = load_model(given.out / WEIGHTS)
     sets = open_sets(given)
     tests = {name: sets[name]["test"] for name in SETS}
-    detectors = {
-        "tiny": lambda image: predict(shipped, image),
-        "tiny whole": lambda image: predict(shipped, image, whole=True),
-        "sobel": sobel,
-    }
+    detectors = {"tiny": lambda image: predict(shipped, image), "sobel": sobel}
     scores, times = {}, {}
     for name, detector in detectors.items():
         fixed = None if name == "sobel" else about.threshold

@@ -71,8 +71,8 @@ def test_every_option_reaches_the_maps(weights, photos: Path, tmp_path: Path) ->
         done("predict", *arguments, *options)
         return np.load(out / "a.npy")
 
-    tiled = first("--tile", 32, "--overlap", 8, "--batch-size", 3)
-    expected = predict(network, pixels(0), tile=32, overlap=8, batch_size=3)
+    tiled = first("--tile", 32, "--overlap", 24, "--batch-size", 3)
+    expected = predict(network, pixels(0), tile=32, overlap=24, batch_size=3)
     np.testing.assert_array_equal(tiled, expected)
     whole = first("--whole", "--tile", 32)
     np.testing.assert_array_equal(whole, predict(network, pixels(0), whole=True))

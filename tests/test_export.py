@@ -172,7 +172,7 @@ def test_the_onnx_file(onnx_file):
     assert facts["normalisation"] == "inside"
     assert json.loads(facts["mean"]) == [0.485, 0.456, 0.406]
     assert json.loads(facts["deviation"]) == [0.229, 0.224, 0.225]
-    assert (facts["tile"], facts["overlap"]) == ("320", "16")
+    assert (facts["tile"], facts["overlap"]) == ("320", "32")
     onnx.checker.check_model(onnx_file, full_check=True)
     assert [p.name for p in onnx_file.parent.iterdir()] == ["edges.onnx"], "no data beside it"
 

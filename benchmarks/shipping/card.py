@@ -128,10 +128,7 @@ a difference of 0.01 there means nothing."""
 
 
 def _others(record: Mapping[str, Any]) -> str:
-    rows = [
-        _own("tiny, these weights", record, "tiny", "both"),
-        _own("the same, `--whole`", record, "tiny whole", "both"),
-    ]
+    rows = [_own("tiny, these weights", record, "tiny", "both")]
     for name, other in OTHERS.items():
         cells = [f"{other['parameters']:,}", str(other["trained"])]
         scores = [f"{other[key]:.3f}" if key in other else "" for key in SHOWN]
@@ -155,8 +152,7 @@ ODS on the {record["images"]["UDED"]["test"]} test images of UDED, and seconds a
 {table((*columns, "~s"), rows)}
 
 LDC's and PiDiNet's are with their authors' weights, scored by this benchmark; their times were \
-taken elsewhere, ours on {record["cpu"]}. Tiles overlap, the last ones by more than 16 pixels: \
-`--whole` does without them, where memory allows.{note} Sobel is the gradient of grey values \
+taken elsewhere, ours on {record["cpu"]}.{note} Sobel is the gradient of grey values \
 smoothed with a Gaussian of 2 pixels, divided by its maximum in each image."""
 
 

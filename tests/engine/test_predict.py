@@ -15,7 +15,7 @@ import knifeedge as ke
 from forking import fork
 from knifeedge.data.synthetic import SyntheticSet, synthetic_scene
 from knifeedge.engine.predict import predict, predict_many, predict_set
-from knifeedge.engine.tiles import tile_starts
+from knifeedge.engine.tiles import tile_spans
 from knifeedge.errors import ConfigError, DataError
 
 # How far tiny looks: from a pixel to the farthest one it depends on; see the test.
@@ -37,13 +37,13 @@ def tiny() -> nn.Module:
 
 
 def test_tiled_and_whole_agree_away_from_the_borders_of_tiles(tiny):
-    image, _ = synthetic_scene(0, 1, (640, 700))
+    image, _ = synthetic_scene(0, 1, (640, 900))
     tiled, whole = predict(tiny, image), predict(tiny, image, whole=True)
     assert np.ptp(whole) > 0.2
     away = np.ones(whole.shape, bool)
     for axis, length in enumerate(whole.shape):
-        for start in tile_starts(length):
-            for border in {start, min(start + 320, length)} - {0, length}:
+        for span in tile_spans(length):
+            for border in {span.start, span.stop} - {0, length}:
                 near = slice(max(0, border - REACH), border + REACH)
                 away[(near, slice(None)) if axis == 0 else (slice(None), near)] = False
     assert away.mean() > 0.1

@@ -36,8 +36,8 @@ def predict(
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="Leave out pictures whose map is there.")
     ] = False,
-    tile: Annotated[int, typer.Option(min=32, help="Side of the tiles.")] = 320,
-    overlap: Annotated[int, typer.Option(min=0, help="Of the tiles.")] = 16,
+    tile: Annotated[int, typer.Option(min=32, help="Least side of the tiles.")] = 320,
+    overlap: Annotated[int, typer.Option(min=0, help="Of the tiles.")] = 32,
     whole: Annotated[
         bool, typer.Option("--whole", help="Without tiles, where memory allows.")
     ] = False,

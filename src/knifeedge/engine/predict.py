@@ -40,7 +40,7 @@ def predict(
     Args:
         model: As `create_model` or `load_model` gives it; it runs where its weights are.
         image: A file, or RGB (H, W, 3), or grey (H, W), uint8.
-        tile: Side of a tile.
+        tile: Least side of a tile; an image below twice that is one, others are divided evenly.
         overlap: Of neighbouring tiles.
         whole: Take the image as one tile, as far as memory allows.
         batch_size: Tiles at a time; if none is given 8 on a CUDA device and 4 elsewhere.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from knifeedge.config import Precision
 from knifeedge.data.pool import normalise
-from knifeedge.engine.tiles import OVERLAP, TILE, Tile, TiledImage, TileQueue, tile_starts
+from knifeedge.engine.tiles import OVERLAP, TILE, Tile, TiledImage, TileQueue, tile_spans
 from knifeedge.errors import ConfigError, DataError
 
 Map = npt.NDArray[np.float32]
@@ -45,7 +45,7 @@ class Stream:
         precision: Precision = "32-true",
     ) -> None:
         if not whole:
-            tile_starts(1, tile, overlap)  # refuses what does not go together
+            tile_spans(1, tile, overlap)  # refuses what does not go together
         self.device = next(model.parameters(), torch.zeros(0)).device
         if batch_size is None:
             batch_size = CUDA_BATCH if self.device.type == "cuda" else CPU_BATCH
@@ -121,7 +121,7 @@ class Stream:
                 raise
             remedy = "leave out whole (--whole)"
             if not self._whole:
-                remedy = "lower batch_size (--batch-size)"
+                remedy = "lower batch_size (--batch-size) or tile (--tile)"
             raise ConfigError(
                 f"memory does not do for {self.batch_size} tiles of {tile} pixels; {remedy}"
             ) from None

@@ -1,14 +1,14 @@
 """Where an image is cut into tiles, which tiles go together, and how their maps become one again.
 
-Tiles overlap, and where they do each says the less the nearer its border is, where it sees least:
-there is no seam, and the map is several times nearer to that of the whole image than the plain
-average of the paper. Each starts at a multiple of 16, the networks' largest stride, so that a
-network sees it on the same grid as the whole image: away from the tiles' borders the map is that of
-the whole image. The last tile in a row or column ends at the border and may be up to 15 pixels
-smaller. (The paper's starts up to 15 pixels earlier instead, off the grid.)
+A side is divided evenly, into as many tiles as fit: they have 320 pixels or somewhat more, less
+than twice as many, and an image below 600 is one tile. Nothing is computed twice but the overlap,
+and a network sees no less around a pixel than in training. Each tile starts at a multiple of 16,
+the networks' largest stride, so that a network sees it on the same grid as the whole image. Where
+tiles overlap each says the less the nearer its border is, where it sees least: there is no seam.
+(The paper's are of 320 exactly, the last one aligned to the border, off the grid, and half of an
+image is seen twice; plain averages leave seams.)
 
-Most images have tiles of several sizes: 321 x 481 has four of four sizes. A batch has one size, so
-that tiles wait in a `TileQueue` for those of other images.
+A batch has tiles of one size, so that they wait in a `TileQueue` for those of other images.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TILE, OVERLAP, STRIDE = 320, 16, 16
+TILE, OVERLAP, STRIDE = 320, 32, 16
 
 
-def tile_starts(length: int, tile: int = TILE, overlap: int = OVERLAP) -> list[int]:
-    """Where tiles begin along one side.
+def tile_spans(length: int, tile: int = TILE, overlap: int = OVERLAP) -> list[slice]:
+    """Where the tiles of one side are.
 
-    >>> tile_starts(700), tile_starts(321), tile_starts(100)
-    ([0, 304, 384], [0, 16], [0])
+    >>> tile_spans(481), tile_spans(700)
+    ([slice(0, 481, None)], [slice(0, 368, None), slice(336, 700, None)])
     """
     if not 0 <= overlap < tile:
         raise ValueError(f"overlap must be >= 0 and less than the tile's {tile}, got {overlap}")
     # A step too small for the grid is taken as it is.
     stride = STRIDE if tile - overlap >= STRIDE else 1
-    last = -(-max(0, length - tile) // stride) * stride
-    return [*range(0, last, (tile - overlap) // stride * stride), last]
+    rest = max(1, length - overlap)
+    count = max(1, rest // (tile - overlap))
+    step = -(-rest // (count * stride)) * stride
+    last = -(-max(0, rest - step) // stride) * stride
+    starts = [*range(0, last, step), last]
+    return [slice(start, min(start + step + overlap, length)) for start in starts]
 
 
 class Tile(NamedTuple):
@@ -58,7 +62,7 @@ class TiledImage:
 
     Args:
         pixels: (H, W, ...).
-        tile: Side of a tile.
+        tile: Least side of a tile; see `tile_spans`.
         overlap: Of neighbouring tiles.
 
     >>> whole = torch.arange(12.0).view(3, 4)
@@ -71,16 +75,13 @@ class TiledImage:
 
     def __init__(self, pixels: Tensor, *, tile: int = TILE, overlap: int = OVERLAP) -> None:
         self.pixels, self.tile, self._overlap = pixels, tile, overlap
-        self._starts = [tile_starts(length, tile, overlap) for length in pixels.shape[:2]]
-        self._missing = len(self._starts[0]) * len(self._starts[1])
+        self._spans = [tile_spans(length, tile, overlap) for length in pixels.shape[:2]]
+        self._missing = len(self._spans[0]) * len(self._spans[1])
         self.map = torch.zeros(pixels.shape[:2], device=pixels.device)
 
     def tiles(self) -> Iterator[Tile]:
         """Its tiles, row by row."""
-        height, width = self.pixels.shape[:2]
-        for top, left in product(*self._starts):
-            bottom, right = min(top + self.tile, height), min(left + self.tile, width)
-            yield Tile(self, slice(top, bottom), slice(left, right))
+        return (Tile(self, *spans) for spans in product(*self._spans))
 
     def add(self, tile: Tile, prob: Tensor) -> None:
         """Add the map (h, w) of a tile."""
@@ -105,7 +106,7 @@ class TileQueue:
         pixels: The most that a batch of several may hold.
 
     >>> queue = TileQueue(2, pixels=1000)
-    >>> first, second = (TiledImage(torch.zeros(9, 40), tile=32, overlap=0) for _ in range(2))
+    >>> first, second = (TiledImage(torch.zeros(9, 70), tile=32, overlap=0) for _ in range(2))
     >>> [len(batch) for batch in queue.put(first)]
     []
     >>> [len(batch) for batch in queue.put(second)]
@@ -143,14 +144,13 @@ def _shares(length: int, tile: int, overlap: int, device: torch.device) -> dict[
     A share rises evenly to where the tile before ends, and falls from where the next one starts; at
     each place the shares sum to 1.
     """
-    starts = torch.tensor(tile_starts(length, tile, overlap))[:, None]
-    ends, place = (starts + tile).clamp(max=length), torch.arange(length)
+    spans = tile_spans(length, tile, overlap)
+    starts = torch.tensor([span.start for span in spans])[:, None]
+    ends = torch.tensor([span.stop for span in spans])[:, None]
     before = torch.cat([starts[:1], ends[:-1]])  # the first and the last have no neighbour there
     after = torch.cat([starts[1:], ends[-1:]])
+    place = torch.arange(length)
     rise, fall = (place - starts + 1) / (before - starts + 1), (ends - place) / (ends - after + 1)
     shares = torch.minimum(rise, fall).clamp(0, 1)
     shares = (shares / shares.sum(0)).to(device)
-    return {
-        start: row[start:end]
-        for start, end, row in zip(starts[:, 0].tolist(), ends[:, 0].tolist(), shares, strict=True)
-    }
+    return {span.start: row[span] for span, row in zip(spans, shares, strict=True)}
