@@ -30,7 +30,7 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
-from shipping.card import CARD, RECORD, WEIGHTS, card
+from shipping.card import CARD, FOLDS, RECORD, WEIGHTS, card
 from shipping.choosing import cross_validate
 from shipping.images import SETS, Mixture, open_sets
 from shipping.scoring import cpu_name, find_threshold, quoted_hed, score, seconds_an_image, sobel
@@ -50,7 +50,6 @@ from knifeedge.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
-FOLDS = "results/weights-folds.json"
 PARTS = ("train", "score", "card")
 # Of no consequence for the weights.
 NOT_KEPT = ("parts", "root", "out", "images", "accelerator", "folds")
@@ -168,10 +167,14 @@ def try_setting(given: argparse.Namespace) -> None:
     sets, loss = open_sets(given), parse_loss(given.loss)
     found = cross_validate(sets, given, lambda images: fit(images, loss, given, fabric)[0])
     path, entry = given.out / FOLDS, {"settings": kept(given), "folds": given.folds, **found}
-    before = json.loads(path.read_text()) if path.is_file() else []
-    others = [one for one in before if one["settings"] != entry["settings"]]
+    others = [one for one in read_folds(path) if one["settings"] != entry["settings"]]
     write_json(path, sorted([*others, entry], key=lambda one: -one["UDED"]["ods"]))
     print(f"{path}: {json.dumps(found)}", flush=True)
+
+
+def read_folds(path: Path) -> list[dict[str, Any]]:
+    """The settings that were cross-validated."""
+    return json.loads(path.read_text()) if path.is_file() else []
 
 
 def arguments() -> argparse.Namespace:
@@ -218,7 +221,8 @@ def main() -> None:
         if "score" in parts:
             write_json(path, json.loads(path.read_text()) | judge(given))
         if "card" in parts:
-            write_atomically(given.out / CARD, card(json.loads(path.read_text())).encode())
+            page = card(json.loads(path.read_text()), read_folds(given.out / FOLDS))
+            write_atomically(given.out / CARD, page.encode())
     except (KnifeEdgeError, ValueError, OSError) as error:
         raise SystemExit(f"weights: {error}") from None
     print(f"{given.out}: {WEIGHTS}, {RECORD}, {CARD}", flush=True)
