@@ -191,18 +191,28 @@ def test_each_loss_trained_once_and_calibrated(done, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_between_and_within_stages(done, tmp_path):
-    result, _ = done
-    folder, kills = tmp_path / "killed", 0
-    for attempt in range(60):
-        child = fork(lambda: run_protocol(CONFIG, folder))
-        time.sleep(0.4 + 0.1 * attempt)
+@pytest.mark.parametrize("within", [False, True])
+def test_killed_between_and_within_stages(done, tmp_path, within):
+    """A child goes as far as each stage in turn; then it is killed at once, or a little later."""
+    result, stages = done
+    folder = tmp_path / "killed"
+    for _, last, _ in stages[:-1] if within else stages:  # the last may be over too soon
+        ready, told = os.pipe()
+
+        def on_stage(what, number, count, last=last, told=told):
+            if number == last:
+                os.write(told, b".")
+                if not within:
+                    signal.pause()
+
+        child = fork(lambda on_stage=on_stage: run_protocol(CONFIG, folder, on_stage=on_stage))
+        assert os.read(ready, 1) == b"."
+        if within:
+            time.sleep(0.01)
         os.kill(child, signal.SIGKILL)
-        if os.WIFSIGNALED(os.waitpid(child, 0)[1]):
-            kills += 1
-        else:
-            break
-    assert kills >= 3
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+        os.close(ready)
+        os.close(told)
     again = run_protocol(CONFIG, folder)
     for one, other in zip(result.losses, again.losses, strict=True):
         assert np.array_equal(one.scores["one-pixel"].counts, other.scores["one-pixel"].counts)
