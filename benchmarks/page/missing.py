@@ -63,7 +63,7 @@ ATTENTION = Wanted(
     "EES3-Double with attention on UDED",
     "uded-ees3-double-attention",
     1,
-    "--data UDED --model ees3-double --epochs 20 --losses baa-0.7"
+    "--data UDED --model ees3-double --epochs 10 --losses baa-0.7"
     " --model-options '{\"attention\": true}' --name attention",
 )
 ABLATION = Wanted(
@@ -74,9 +74,9 @@ ABLATION = Wanted(
 )
 TABLES = (
     _plain("UDED", "hed", 8),
-    _plain("UDED", "dexined", 3, epochs=40),
-    _plain("UDED", "bdcn", 3, epochs=40),
-    _plain("UDED", "ees3-double", 1, epochs=20),
+    _plain("UDED", "dexined", 3, epochs=25),
+    _plain("UDED", "bdcn", 3, epochs=25),
+    _plain("UDED", "ees3-double", 1, epochs=10),
     _plain("BSDS500", "hed", 1, epochs=8),
     _plain("BSDS500", "dexined", 1),
     _plain("BSDS500", "bdcn", 1),
