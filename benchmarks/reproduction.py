@@ -22,8 +22,9 @@ from page.comparisons import (
     folds_section,
     precision_difference,
     precision_section,
+    short_section,
 )
-from page.missing import ELSEWHERE, TABLES, missing_section
+from page.missing import ELSEWHERE, SHORT, TABLES, missing_section
 from page.records import BASELINE, RELAXED, RESULTS, STRICT, Runs, column, compare, read_groups
 from page.speed import met_goals, speed_section
 from page.tables import (
@@ -71,6 +72,8 @@ def compared(groups: Groups) -> dict[str, Runs]:
         for data in DATA
         for model, group in of_tables(groups, data).items()
     }
+    if SHORT.name in groups:
+        found[SHORT.what] = groups[SHORT.name].runs
     return found | {"HED on UDED, all 28 images": fold_runs(groups)}
 
 
@@ -96,8 +99,9 @@ def effect(groups: Groups, key: str, name: str) -> str:
     start = f"- {name}: there are {len(apart)} paired differences to WBCE with an interval."
     if not shown:
         return f"{start} All of them contain 0: no effect of the adjuster is shown."
+    exclude = "excludes" if len(shown) == 1 else "exclude"
     return (
-        f"{start} {len(shown)} of them exclude 0, where {len(apart) / 20:.1f} would by chance:"
+        f"{start} {len(shown)} of them {exclude} 0, where {len(apart) / 20:.1f} would by chance:"
         f" {'; '.join(shown)}."
     )
 
@@ -137,6 +141,7 @@ def make_page(results: Path = RESULTS) -> str:
         author_section(groups, reference["author"]),
         stretch_section(groups),
         folds_section(groups),
+        short_section(groups),
         precision_section(groups),
         attention_section(groups),
         ablation_section(groups),

@@ -61,6 +61,23 @@ def folds_section(groups: Groups) -> str:
     return "\n\n".join(parts)
 
 
+def short_section(groups: Groups) -> str:
+    """What a loss gives where there is time for few epochs."""
+    parts = [
+        "## Short trainings",
+        "What the losses give where there is no time for the paper's 200 epochs.",
+    ]
+    group = groups.get(SHORT.name)
+    if group is None:
+        return "\n\n".join([*parts, not_run(SHORT)])
+    parts.append(f"HED on UDED, {_epochs(group)}:")
+    for protocol in (STRICT, RELAXED):
+        rows = list(loss_rows(group.runs, protocol, {}))
+        words = "\n".join(loss_words("HED", group.runs, protocol, {}))
+        parts += [f"### By `{protocol}`", table(HEAD, rows), words]
+    return "\n\n".join(parts)
+
+
 def precision_difference(groups: Groups, protocol: str) -> Difference | None:
     """bfloat16 minus float32, of the mean ODS of the losses, seed by seed."""
     half = _beside(groups, FLOAT32.name)
