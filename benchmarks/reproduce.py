@@ -5,27 +5,31 @@
     python benchmarks/reproduce.py --data UDED --model hed --name ablation --losses ablation
     python benchmarks/reproduce.py --data UDED --model ees3-double --name attention
         --model-options '{"attention": true}'
+    timeout 500 python benchmarks/reproduce.py --missing --jobs 6   # all that the page still wants
 
 Each seed is one run of the three-step protocol: its losses start from the same weights and see the
 same samples in the same order, so that their scores are paired. The record of a seed holds the
 configuration, the scores under both of the paper's protocols, and the ODS after the author's
 stretching of each map to its own range; that of a fold also the counts that it takes to score the
-images of all folds together. A run that was stopped, by Ctrl-C or SIGTERM (`timeout 500 python
-...`), goes on when the same command is given again. `python benchmarks/reproduction.py` writes the
-page of all records.
+images of all folds together. Small networks do not fill a card: --jobs has several runs share it.
+Runs that were stopped, by Ctrl-C or SIGTERM as `timeout` sends it, go on when the same command is
+given again. `python benchmarks/reproduction.py` writes the page of all records.
 """
 
 import argparse
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from page.records import RELAXED, STRICT, counts_record, unlike
+from page.missing import PLANNED, SCRIPT
+from page.records import RELAXED, STRICT, counts_record, read_groups, unlike
 from PIL import Image
 
 from knifeedge.cli.training import split_commas
@@ -36,6 +40,7 @@ from knifeedge.disk import write_atomically
 from knifeedge.engine.predict import labels_of
 from knifeedge.engine.signals import Interrupted
 from knifeedge.errors import ConfigError, KnifeEdgeError
+from knifeedge.experiments.processes import run_in_processes
 from knifeedge.metrics import evaluate
 from knifeedge.protocol import run_protocol
 from knifeedge.results import RESULT, ProtocolResult, config_record
@@ -108,6 +113,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--precision", default="bf16-mixed")
     parser.add_argument("--name", default="", help="a word in the files' names")
+    parser.add_argument(
+        "--missing", action="store_true", help="what docs/reproduction.md wants and has not got"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("results"))
@@ -137,25 +146,58 @@ def plan(given: argparse.Namespace) -> dict[str, ProtocolConfig]:
     return runs
 
 
+def plan_missing(given: argparse.Namespace) -> dict[str, ProtocolConfig]:
+    """The runs whose records are not there, first those that the page needs most."""
+    there, runs = read_groups(given.out.glob("*.json")), {}
+    for wanted in PLANNED:
+        if seeds := wanted.missing(there):
+            one = parse(shlex.split(wanted.command(seeds).removeprefix(SCRIPT)))
+            one.root, one.out = given.root, given.out
+            runs |= plan(one)
+    return runs
+
+
+def run(name: str, config: ProtocolConfig, given: argparse.Namespace) -> bool:
+    """Do a run and keep its record; False if it failed, which is said."""
+    print(f"{name}: begins", flush=True)
+    try:
+        result = run_protocol(
+            config,
+            given.runs / name,
+            accelerator=given.accelerator,
+            on_stage=lambda what, k, count: print(f"{name}: [{k}/{count}] {what}", flush=True),
+        )
+        write_atomically(given.out / f"{name}.json", to_text(record_of(result)).encode())
+    except KnifeEdgeError as error:
+        print(f"error: {name}: {error}", flush=True)
+        return False
+    shown = {e.loss: round(e.scores[STRICT].ods, 4) for e in result.losses}
+    print(f"{name}: ODS {shown}", flush=True)
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parse(arguments)
+    ended: list[bool] = []
     try:
-        for name, config in plan(given).items():
-            print(f"{name}: begins", flush=True)
-            result = run_protocol(
-                config,
-                given.runs / name,
-                accelerator=given.accelerator,
-                on_stage=lambda what, k, count: print(f"  [{k}/{count}] {what}", flush=True),
+        runs = plan_missing(given) if given.missing else plan(given)
+        if given.jobs == 1:
+            ended += [run(name, config, given) for name, config in runs.items()]
+        else:
+            run_in_processes(
+                given.jobs,
+                list(runs.items()),
+                lambda item: partial(run, *item, given),
+                ended.append,
+                lambda item: bool(print(f"error: {item[0]}: its process was killed", flush=True)),
             )
-            write_atomically(given.out / f"{name}.json", to_text(record_of(result)).encode())
-            shown = {e.loss: round(e.scores[STRICT].ods, 4) for e in result.losses}
-            print(f"{name}: ODS {shown}", flush=True)
     except KnifeEdgeError as error:
         raise SystemExit(f"error: {error}") from None
     except Interrupted as stop:
         print(stop, flush=True)
         raise SystemExit(128 + stop.number) from None
+    if not all(ended):
+        raise SystemExit(f"error: {ended.count(False)} of {len(runs)} runs failed, as said above")
 
 
 if __name__ == "__main__":

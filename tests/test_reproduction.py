@@ -89,7 +89,7 @@ def test_a_page_without_records_names_the_commands(page, tmp_path):
         "--data UDED --model hed --epochs 40 --fold 3 --seeds 0,1,2",
         "--epochs 20 --losses wbce,baa-0.7 --name short",
         "--precision 32-true --name fp32",
-        "--losses ablation --name ablation --seeds 0,1",
+        "--losses ablation --name ablation --seeds 0,1,2",
         "--model-options '{\"attention\": true}' --name attention",
     ):
         assert arguments in text
@@ -109,6 +109,31 @@ def test_a_command_for_more_seeds_goes_on_with_the_records_that_are_there(reprod
         given = shlex.split(entry.command().removeprefix(missing.SCRIPT))
         # Refused with ConfigError where a record is of other settings.
         reproduce.plan(reproduce.parse([*given, "--out", str(RESULTS)]))
+
+
+def test_missing_runs_are_those_without_a_record(reproduce, tmp_path):
+    missing = importlib.import_module("page.missing")
+    planned = [f"{entry.name}-{seed}" for entry in missing.PLANNED for seed in range(entry.seeds)]
+    given = ["--missing", "--out", str(tmp_path), "--root", "somewhere"]
+    runs = reproduce.plan_missing(reproduce.parse(given))
+    assert list(runs) == planned
+    assert {config.data.root for config in runs.values()} == {"somewhere"}
+    assert (runs["uded-hed-5"].epochs, runs["uded-hed-fold3-1"].data.options) == (200, {"fold": 3})
+    for seed in (0, 2):
+        write(tmp_path, f"uded-hed-{seed}", make_record(seed))
+    rest = reproduce.plan_missing(reproduce.parse(given))
+    assert list(rest) == [name for name in planned if name not in ("uded-hed-0", "uded-hed-2")]
+
+
+def test_runs_at_a_time_fail_without_stopping_the_others(reproduce, tmp_path, capfd):
+    (tmp_path / "UDED").mkdir()
+    given = ["--root", str(tmp_path / "UDED"), "--runs", str(tmp_path / "runs"), "--jobs", "2"]
+    given += ["--out", str(tmp_path), "--accelerator", "cpu", "--model", "tiny", "--seeds", "0,1,2"]
+    with pytest.raises(SystemExit, match="error: 3 of 3 runs failed"):
+        reproduce.main(given)
+    said = capfd.readouterr().out
+    assert all(f"error: uded-tiny-{seed}: " in said for seed in range(3))
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_what_the_page_says_follows_from_the_records(page, tmp_path):
