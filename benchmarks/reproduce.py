@@ -100,7 +100,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default="UDED")
-    parser.add_argument("--root", help="folder of the data set")
+    parser.add_argument("--root", help="folder of the data set; with --missing, of all of them")
     parser.add_argument(
         "--fold", type=int, choices=range(FOLDS), help="of cross-validation over all images"
     )
@@ -152,7 +152,7 @@ def plan_missing(given: argparse.Namespace) -> dict[str, ProtocolConfig]:
     for wanted in PLANNED:
         if seeds := wanted.missing(there):
             one = parse(shlex.split(wanted.command(seeds).removeprefix(SCRIPT)))
-            one.root, one.out = given.root, given.out
+            one.root, one.out = given.root and str(Path(given.root, one.data)), given.out
             runs |= plan(one)
     return runs
 

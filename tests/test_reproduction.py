@@ -117,7 +117,7 @@ def test_missing_runs_are_those_without_a_record(reproduce, tmp_path):
     given = ["--missing", "--out", str(tmp_path), "--root", "somewhere"]
     runs = reproduce.plan_missing(reproduce.parse(given))
     assert list(runs) == planned
-    assert {config.data.root for config in runs.values()} == {"somewhere"}
+    assert {c.data.root for c in runs.values()} == {"somewhere/UDED", "somewhere/BSDS500"}
     assert (runs["uded-hed-5"].epochs, runs["uded-hed-fold3-1"].data.options) == (200, {"fold": 3})
     for seed in (0, 2):
         write(tmp_path, f"uded-hed-{seed}", make_record(seed))

@@ -170,17 +170,18 @@ def _choice(folds: Sequence[Mapping[str, Any]]) -> str:
     for entry in sorted(folds, key=lambda one: -one["UDED"]["ods"] - one["BSDS500"]["ods"]):
         settings = entry["settings"]
         size = f"{settings['steps']:,} of {settings['batch_size']} x {settings['crop']}²"
-        cells = [size, f"{settings['share']:g}", _annotator(settings)]
+        cells = [size, *(f"{settings[key]:g}" for key in ("learning_rate", "share"))]
+        cells.append(_annotator(settings))
         cells += ["yes" if settings["noiseless"] else "no", f"{settings.get('jitter', 0):g}"]
         ods = (entry[name]["ods"] for name in ("UDED", "BSDS500"))
         rows.append([*cells, f"`{settings['loss']}`", *(f"{value:.3f}" for value in ods)])
-    columns = ("steps", "~share of UDED", "annotator", "noiseless", "~jitter", "loss")
+    columns = ("steps", "~rate", "~share of UDED", "annotator", "noiseless", "~jitter", "loss")
     return f"""\
 ## How the setting was chosen
 
 Without the test images, by cross-validation over UDED's training images in four folds; ODS, \
 `paper-strict`, of the images that a network has not seen, all folds together. Of BSDS500 it is \
-the mean over the networks, on its validation images.
+the mean over the networks, on its validation images. The rate is the learning rate's peak.
 
 {table((*columns, "~UDED", "~BSDS500"), rows)}"""
 
