@@ -1,18 +1,21 @@
-"""Draws the plots of the documentation: python docs/figures.py
+"""Draws the pictures of the documentation: python docs/figures.py
 
-They go to docs/images as SVG, the same bytes every time.
+They go to docs/images, plots as SVG; on one machine the same bytes every time.
 """
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import matplotlib
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from skimage.data import coffee
 
 import knifeedge as ke
 from knifeedge.disk import write_atomically
+from knifeedge.engine.predict import png, to_bytes
 from knifeedge.report.drawing import COLOURS, LINE, QUIET, STYLE, encode
 from knifeedge.report.paper import write_paper_figures
 
@@ -76,10 +79,19 @@ def _box(axes, left: float, bottom: float, width: float, text: str, colour: str)
     axes.text(left + width / 2, bottom + 0.22, text, ha="center", va="center", fontsize=8.5)
 
 
+def photograph() -> bytes:
+    """A photograph (CC0, Rachel Michetti) and its edges by the weights that ship, as a PNG."""
+    network, _ = ke.load_model()
+    image = coffee()
+    edges = 255 - to_bytes(ke.predict(network, image))
+    return png(np.hstack([image, np.dstack([edges] * 3)]))
+
+
 def main() -> None:
     """Draw all of them."""
     for name, figure in {"adjuster": adjuster(), "three-steps": three_steps()}.items():
         write_atomically(IMAGES / f"{name}.svg", encode(figure, "svg"))
+    write_atomically(IMAGES / "photograph.png", photograph())
     with TemporaryDirectory() as folder:
         for path in write_paper_figures(Path(folder)):
             if path.suffix == ".svg":
