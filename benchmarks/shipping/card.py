@@ -1,5 +1,6 @@
 """The model card docs/weights.md, from the records in results/ and nothing else."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -198,7 +199,9 @@ def _making(record: Mapping[str, Any]) -> str:
     else:
         settings.pop("steps")
     noiseless = settings.pop("noiseless")
-    options = [f"--{key.replace('_', '-')} {value}" for key, value in settings.items()]
+    options = [
+        f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in settings.items()
+    ]
     options.append("--noiseless" if noiseless else "--no-noiseless")
     return f"""\
 ## Making them, and larger ones

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -90,6 +91,14 @@ def test_the_card_is_that_of_the_record(card):
     assert (ROOT / card.CARD).read_text().count("`baa") >= len(folds)
     assert (ROOT / card.WEIGHTS).stat().st_size == content["bytes"]
     assert read_info(ROOT / card.WEIGHTS).threshold == content["threshold"]
+
+
+def test_the_command_of_the_card_gives_the_settings_of_the_record(weights, card, monkeypatch):
+    page = (ROOT / card.CARD).read_text()
+    command = re.search(r"^python benchmarks/weights.py (.*)$", page, re.MULTILINE)
+    monkeypatch.setattr(sys, "argv", ["weights.py", *shlex.split(command[1])])
+    record = json.loads((ROOT / card.RECORD).read_text())
+    assert weights.kept(weights.arguments()) == record["settings"]
 
 
 # --- the images -----------------------------------------------------------------------------------
