@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KnifeEdgeError as error:
         raise SystemExit(f"error: {error}") from None
     except Interrupted as stop:
-        print(stop, flush=True)
+        print(stop if given.jobs == 1 else f"{stop}; the same command goes on", flush=True)
         raise SystemExit(128 + stop.number) from None
     if not all(ended):
         raise SystemExit(f"error: {ended.count(False)} of {len(runs)} runs failed, as said above")
