@@ -120,7 +120,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("results"))
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {given.jobs}")
+    return given
 
 
 def plan(given: argparse.Namespace) -> dict[str, ProtocolConfig]:
@@ -168,7 +171,7 @@ def run(name: str, config: ProtocolConfig, given: argparse.Namespace) -> bool:
             on_stage=lambda what, k, count: print(f"{name}: [{k}/{count}] {what}", flush=True),
         )
         write_atomically(given.out / f"{name}.json", to_text(record_of(result)).encode())
-    except KnifeEdgeError as error:
+    except (KnifeEdgeError, RuntimeError) as error:  # the device's memory may be full
         print(f"error: {name}: {error}", flush=True)
         return False
     shown = {e.loss: round(e.scores[STRICT].ods, 4) for e in result.losses}

@@ -293,9 +293,9 @@ def test_losses_and_options_of_a_model(reproduce, capsys):
     assert (name, config.model.options) == ("uded-ees3-double-x-0", {"attention": True})
     (config,) = reproduce.plan(reproduce.parse(["--losses", "ablation", "--name", "x"])).values()
     assert len(config.losses) == 9
-    for wrong in (["--fold", "4"], ["--model-options", "3"], ["--model-options", "{"]):
+    for wrong in ("--fold 4", "--model-options 3", "--model-options {", "--jobs 0"):
         with pytest.raises(SystemExit):
-            reproduce.parse(wrong)
+            reproduce.parse(wrong.split())
     capsys.readouterr()
 
 

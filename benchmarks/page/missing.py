@@ -72,19 +72,16 @@ ABLATION = Wanted(
     3,
     f"{_SHORT} --losses ablation --name ablation",
 )
-TABLES = (
+_UDED = (
     _plain("UDED", "hed", 8),
     _plain("UDED", "dexined", 3, epochs=25),
     _plain("UDED", "bdcn", 3, epochs=25),
     _plain("UDED", "ees3-double", 1, epochs=10),
-    _plain("BSDS500", "hed", 1, epochs=8),
-    _plain("BSDS500", "dexined", 1, epochs=8),
-    _plain("BSDS500", "bdcn", 1, epochs=8),
-    _plain("BSDS500", "ees3-double", 1, epochs=8),
 )
+_BSDS500 = tuple(_plain("BSDS500", model, 1, epochs=8) for model in MODELS)
+TABLES = (*_UDED, *_BSDS500)
 # In the order in which they are worth their time.
-_UDED, _ELSE = (tuple(w for w in TABLES if ("UDED" in w.what) is there) for there in (True, False))
-PLANNED = (*FOLD_RUNS, SHORT, FLOAT32, *_UDED, ATTENTION, ABLATION, *_ELSE)
+PLANNED = (*FOLD_RUNS, SHORT, FLOAT32, *_UDED, ATTENTION, ABLATION, *_BSDS500)
 ELSEWHERE = tuple(_plain(data, model, 1) for data in ("BRIND", "BIPED2") for model in MODELS)
 
 
