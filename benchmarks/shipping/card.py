@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from shipping.images import SETS, shares
 from shipping.scoring import HED_LOSS, SHOWN, THREADS, WITHOUT_NMS
 
 WEIGHTS = "src/knifeedge/engine/tiny.safetensors"
@@ -70,14 +71,16 @@ is made from `{RECORD}` by `python benchmarks/weights.py`, which makes the weigh
 
 
 def _data(record: Mapping[str, Any]) -> str:
-    share = record["settings"]["share"]
+    batch = record["settings"]["batch_size"]
+    parts = dict(zip(SETS, shares(batch, record["settings"]["share"]), strict=True))
     annotator = _annotator(record["settings"])
     who = "all annotators, merged" if annotator == "all" else f"annotator {annotator}"
     rows = []
     for name, count in record["images"].items():
-        part = share if name == "UDED" else 1 - share
         labels = who if name == "BSDS500" else "its own"
-        rows.append([name, f"{count['train']}", f"{count['test']}", f"{part:.0%}", labels])
+        rows.append(
+            [name, f"{count['train']}", f"{count['test']}", f"{parts[name]} of {batch}", labels]
+        )
     own = ", ".join(
         f"{found['threshold']:g} on {name} (F {found['f']:.3f}; {found['f_at']:.3f} at"
         f" {record['threshold']:g})"

@@ -97,12 +97,17 @@ def same_pictures(left: np.ndarray, right: np.ndarray) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, j in np.argwhere(alike)]
 
 
+def shares(batch_size: int, share: float) -> tuple[int, int]:
+    """How many samples of a batch are of each set, with about this share of the second."""
+    second = min(max(round(batch_size * share), 1), batch_size - 1)
+    return batch_size - second, second
+
+
 class Mixture:
     """Batches with so many samples of each set; a set that is over begins again."""
 
     def __init__(self, sets: Iterable[EdgeSet], given: Namespace, device: torch.device) -> None:
-        second = min(max(round(given.batch_size * given.share), 1), given.batch_size - 1)
-        sizes = (given.batch_size - second, second)
+        sizes = shares(given.batch_size, given.share)
         self._pools = [
             CropPool(
                 dataset,
