@@ -1,5 +1,7 @@
 """What holds for every registered model: one class, run for each of them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -44,6 +46,23 @@ def close(got: list[torch.Tensor], want: list[torch.Tensor], tolerance: float) -
     )
 
 
+def step(
+    model: nn.Module, function: Callable[[torch.Tensor], list[torch.Tensor]], images: torch.Tensor
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Logits, and gradients by parameter, of the model through a function that stands for it."""
+    model.zero_grad(set_to_none=True)
+    logits = function(images)
+    signs = make_images(*images.shape[-2:], n=len(images), seed=1)[:, :1].to(images.device)
+    (logits[-1] * signs).sum().backward()
+    slopes = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    return [logit.detach() for logit in logits], slopes
+
+
+def near(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> bool:
+    """Whether the difference is that small a part of the tensor as a whole."""
+    return bool((got - want).norm() <= tolerance * want.norm())
+
+
 class TestContract:
     @pytest.mark.parametrize("size", [(64, 64), SIZE, (40, 9), (1, 1)])
     def test_returns_logits_of_the_images_size(self, model, size):
@@ -80,12 +99,28 @@ class TestContract:
         images = make_images(*SIZE)
         assert all(torch.equal(a, b) for a, b in zip(other(images), model(images), strict=True))
 
-    @torch.no_grad()
-    def test_compiles_into_one_graph(self, model):
+    def test_compiled_into_one_graph_it_has_the_same_logits_and_gradients(self, model):
         torch._dynamo.reset()
         images = make_images(*SIZE)
-        compiled = torch.compile(model, fullgraph=True, backend="eager")
-        assert close(compiled(images), model(images), 1e-4)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        (logits, slopes), (want, wanted) = (step(model, f, images) for f in (compiled, model))
+        assert close(logits, want, 1e-4)
+        assert slopes.keys() == wanted.keys()
+        assert [key for key in wanted if not near(slopes[key], wanted[key], 1e-3)] == []
+
+    @pytest.mark.gpu
+    @pytest.mark.slow
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+    def test_compiled_for_a_device_it_has_the_same_gradients(self, model, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        torch._dynamo.reset()
+        model.to("cuda", memory_format=torch.channels_last)
+        images = make_images(64, 64, n=2).cuda().contiguous(memory_format=torch.channels_last)
+        compiled = torch.compile(model, dynamic=False)
+        slopes, wanted = (step(model, f, images)[1] for f in (compiled, model))
+        model.to("cpu", memory_format=torch.contiguous_format)
+        assert slopes.keys() == wanted.keys()
+        assert [key for key in wanted if not near(slopes[key], wanted[key], 1e-2)] == []
 
     def test_bfloat16_autocast(self, model):
         images = make_images(*SIZE)

@@ -57,6 +57,18 @@ class TestMix:
         scores = torch.randn(2, 9, 3, 4, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda s: mix(s, features), (scores,))
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_compiled_it_has_the_same_gradient(self, dtype):
+        """PyTorch 2.11 compiles none into a Function whose result was changed in place."""
+        torch._dynamo.reset()
+        features, slopes = blocks(2, 3, dtype=dtype), []
+        scores = torch.randn(2, 9, 3, 4).to(dtype)
+        for function in (mix, torch.compile(mix, fullgraph=True, backend="aot_eager")):
+            leaf = scores.clone().requires_grad_()
+            (function(leaf, features) ** 2).sum().backward()
+            slopes.append(leaf.grad)
+        torch.testing.assert_close(slopes[1], slopes[0])
+
     def test_half_precision_is_summed_in_float32(self):
         features = blocks(100, dtype=torch.bfloat16)
         scores = torch.randn(2, 102, 3, 4).bfloat16().requires_grad_()

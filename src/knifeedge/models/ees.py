@@ -101,11 +101,13 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, *features: Tensor) -> Tensor:
         weights = _softmax(scores)
+        # Not in place: PyTorch 2.11 compiles a Function whose result was changed in place to one
+        # without a gradient.
         mean = torch.zeros_like(weights[:, :1])
         for start, block in _blocks(features):
             stop = start + block.shape[1]
-            mean += (weights[:, start:stop] * block).sum(dim=1, keepdim=True)
-            mean += weights[:, stop : stop + 1]
+            mean = mean + (weights[:, start:stop] * block).sum(dim=1, keepdim=True)
+            mean = mean + weights[:, stop : stop + 1]
         ctx.save_for_backward(weights, mean, *features)
         ctx.dtype = scores.dtype
         return mean
