@@ -275,8 +275,9 @@ def main() -> None:
 
         def save(found: Mapping[str, Any], part: str = part) -> None:
             record[part] = record.get(part, {}) | dict(found)
-            commit = {part: os.environ.get("KNIFEEDGE_COMMIT")}
-            record["commits"] = record.get("commits", {}) | commit
+            names = [f"{part} {k}" if isinstance(v, dict) else part for k, v in found.items()]
+            commits = dict.fromkeys(names, os.environ.get("KNIFEEDGE_COMMIT"))
+            record["commits"] = record.get("commits", {}) | commits
             write_json(given.out, record)
 
         try:

@@ -11,7 +11,8 @@ Each seed is one run of the three-step protocol: its losses start from the same 
 same samples in the same order, so that their scores are paired. The record of a seed holds the
 configuration, the scores under both of the paper's protocols, and the ODS after the author's
 stretching of each map to its own range; that of a fold also the counts that it takes to score the
-images of all folds together. Small networks do not fill a card: --jobs has several runs share it.
+images of all folds together. Small networks do not fill a card: --jobs has several runs share it,
+in turns, or at once where `nvidia-cuda-mps-control -d` was started before.
 Runs that were stopped, by Ctrl-C or SIGTERM as `timeout` sends it, go on when the same command is
 given again. `python benchmarks/reproduction.py` writes the page of all records.
 """

@@ -279,7 +279,7 @@ def test_a_record_of_other_settings_is_not_written_over(reproduce):
     for wrong in (["--precision", "32-true"], ["--epochs", "3"], ["--losses", "ablation"]):
         with pytest.raises(ConfigError, match=r"uded-hed-0.json is a record of another"):
             reproduce.plan(reproduce.parse(wrong))
-    assert list(reproduce.plan(reproduce.parse([*wrong, "--name", "ablation"])))
+    assert list(reproduce.plan(reproduce.parse([*wrong, "--name", "other"])))
     with pytest.raises(SystemExit, match=r"error: .* give a --name of its own"):
         reproduce.main(["--epochs", "3"])
 
