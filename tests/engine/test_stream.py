@@ -11,6 +11,7 @@ from forking import fork
 from knifeedge.engine.predict import predict, predict_many
 from knifeedge.engine.stream import CPU_BATCH, HELD_PIXELS, Stream
 from knifeedge.errors import ConfigError, DataError
+from waiting import no_waiting
 
 
 class Brightness(nn.Module):
@@ -181,10 +182,7 @@ def test_a_cuda_device_is_not_waited_for():
     given = images(*[(321, 481), (481, 321)] * 16)
     stream = Stream(model, batch_size=4)
     waiting = list(stream.maps(given))  # once, for what is made for a size and kept
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         waiting = list(stream.maps(given))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     for prediction, image in zip(waiting, given, strict=True):
         assert np.allclose(prediction.result(), predict(model, image), atol=1e-6)

@@ -112,7 +112,6 @@ class TestContract:
     @pytest.mark.gpu
     @pytest.mark.slow
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-    @pytest.mark.filterwarnings("ignore:TensorFloat32")  # PyTorch recommends it for float32
     def test_compiled_for_a_device_it_has_the_same_gradients(self, model, monkeypatch):
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
         torch._dynamo.reset()

@@ -223,7 +223,14 @@ def _is_right(device: torch.device) -> bool:
     n = 64 * BLOCK
     pred = torch.linspace(-6, 6, n, device=device).requires_grad_()
     target = (torch.arange(n, device=device) % 3 == 0).float()
-    value = fused_loss(pred, target, None, Terms(), mean=True)
-    wanted = F.binary_cross_entropy_with_logits(pred, target)
-    got, slope = (torch.autograd.grad(x, pred)[0] for x in (value, wanted))
+    losses = (
+        fused_loss(pred, target, None, Terms(), mean=True),
+        F.binary_cross_entropy_with_logits(pred, target),
+    )
+    slopes = (torch.autograd.grad(loss, pred)[0] for loss in losses)
+    # It waits by its own word: a first step under `torch.cuda.set_sync_debug_mode` is no error.
+    found = [x.detach().to("cpu", non_blocking=True) for x in (*losses, *slopes)]
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    value, wanted, got, slope = found
     return torch.allclose(value, wanted, rtol=1e-5) and torch.allclose(got, slope, atol=1e-5 / n)
