@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from knifeedge.errors import ConfigError
-from knifeedge.models.geometry import check_images, grow
+from knifeedge.models.geometry import check_images, crop, grow
 from knifeedge.models.lowering import Score
 
 
@@ -37,8 +37,7 @@ class SideOutputModel(nn.Module):
     def side_maps(self, images: Tensor) -> list[Tensor]:
         """Side maps of any images, each (N, side_channels, H, W), before any sigmoid."""
         check_images(images)
-        height, width = images.shape[-2:]
-        return [side[..., :height, :width] for side in self.maps(grow(images))]
+        return [crop(side, images.shape[-2:]) for side in self.maps(grow(images))]
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Logits (N, 1, H, W) of the side outputs, and last of the fused one."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knifeedge.models.base import SideOutputModel
-from knifeedge.models.geometry import bilinear_kernel
+from knifeedge.models.geometry import bilinear_kernel, crop
 from knifeedge.models.lowering import Transposed, continue_edges, pointwise
 from knifeedge.models.registry import register_model
 from knifeedge.models.vgg import STAGE_CHANNELS, STAGE_DEPTHS, load_vgg16, vgg16_trunk
@@ -144,12 +144,11 @@ class BDCN(SideOutputModel):
     def maps(self, images: Tensor) -> list[Tensor]:
         """Side maps of the two cascades."""
         pairs, x = [], images
-        height, width = images.shape[-2:]
         for stage, scores in zip(self.trunk, self.stages, strict=True):
             activations = stage(x)
             x = activations[-1]
-            down, up = scores(activations)
-            pairs.append((down[..., :height, :width], up[..., :height, :width]))
+            down, up = (crop(score, images.shape[-2:]) for score in scores(activations))
+            pairs.append((down, up))
         deeper = _cascade([down for down, _ in pairs])
         shallower = _cascade([up for _, up in reversed(pairs)])
         return [*deeper, *reversed(shallower)]

@@ -6,8 +6,8 @@ Two kinds of downsampling are in use, and each needs its own way back up by a fa
     cornered   3x3 windows with stride 2, padding 1: feature i sits on pixel s i
 
 Sizes round up on the way down (ceil), so the way up gives at least the image's size, aligned with
-its first row and column; the surplus at the end is cut off by the caller. Scaling to the image's
-size instead would stretch the map, that is shift it, wherever the size is not divisible.
+its first row and column; the caller cuts the surplus at the end off with `crop`. Scaling to the
+image's size instead would stretch the map, that is shift it, wherever the size is not divisible.
 
 Upsampling is linear along each axis: two products with a small matrix. On a GPU that is many times
 faster than the interpolation of PyTorch, whose backward pass adds atomically, and it gives the same
@@ -61,6 +61,16 @@ def grow(images: Tensor, side: int = SMALLEST_SIDE) -> Tensor:
         return images
     missing = (0, max(side - width, 0), 0, max(side - height, 0))
     return F.pad(images, missing, mode="replicate")
+
+
+def crop(x: Tensor, size: Sequence[int]) -> Tensor:
+    """The first rows and columns of (N, C, h, w), as many as `size` says: height and width.
+
+    >>> crop(torch.arange(12.0).view(1, 1, 3, 4), (1, 2))
+    tensor([[[[0., 1.]]]])
+    """
+    # A slice has a size of its own in an export, of which PyTorch 2.11 cannot say that it is not 0.
+    return x.narrow(-2, 0, size[0]).narrow(-1, 0, size[1])
 
 
 def upsample_centred(x: Tensor, factor: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knifeedge.models.geometry import check_images, double_cornered, grow
+from knifeedge.models.geometry import check_images, crop, double_cornered, grow
 
 CHANNELS = (64, 128, 256, 512, 1024)
 # The two deepest levels have attention, where it is asked for.
@@ -129,7 +129,6 @@ class Selector(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Scores (N, channels, H, W); their softmax over the channels are the weights."""
         check_images(images)
-        height, width = images.shape[-2:]
         x = self.stem(grow(images))
         skips = []
         for down, attention in zip(self.downs, self.attention, strict=True):
@@ -137,5 +136,4 @@ class Selector(nn.Module):
             x = attention(down(x))
         for up in self.ups:
             x = up(x, skips.pop())
-        scores: Tensor = self.head(x)
-        return scores[..., :height, :width]
+        return crop(self.head(x), images.shape[-2:])

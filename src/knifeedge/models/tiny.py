@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knifeedge.models.geometry import check_images, grow, upsample_cornered
+from knifeedge.models.geometry import check_images, crop, grow, upsample_cornered
 from knifeedge.models.lowering import ByEights, Score
 from knifeedge.models.registry import register_model
 
@@ -97,7 +97,7 @@ class Tiny(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Logits (N, 1, H, W) of the side outputs, fine to coarse, and last of the chosen one."""
         check_images(images)
-        height, width = images.shape[-2:]
+        size = images.shape[-2:]
         # Channels-last: twice as fast on a CPU with so few channels.
         x = grow(images).contiguous(memory_format=torch.channels_last)
         features = []
@@ -109,13 +109,13 @@ class Tiny(nn.Module):
             y = self._descend(level, features[level], y)
             side = self.sides[level](y)
             sides.append(upsample_cornered(side, 2**level) if level else side)
-        sides = [side[..., :height, :width] for side in reversed(sides)]
-        share = self.choose(y)[..., :height, :width].softmax(dim=1)
+        sides = [crop(side, size) for side in reversed(sides)]
+        share = crop(self.choose(y), size).softmax(dim=1)
         return [*sides, (torch.cat(sides, dim=1) * share).sum(dim=1, keepdim=True)]
 
     def _descend(self, level: int, feature: Tensor, coarser: Tensor | None) -> Tensor:
         """One step of the way back up: the stage's own features with what came from below."""
         x = self.laterals[level](feature)
         if coarser is not None:
-            x = x + upsample_cornered(coarser, 2)[..., : x.shape[2], : x.shape[3]]
+            x = x + crop(upsample_cornered(coarser, 2), x.shape[-2:])
         return F.relu(self.refines[level](x), inplace=True)
