@@ -10,6 +10,7 @@ from knifeedge.cli.export import export
 from knifeedge.config import ModelConfig
 from knifeedge.engine.checkpoint import WeightsInfo, save_model
 from knifeedge.errors import CheckpointError, ConfigError, DataError
+from knifeedge.export import _can_defer_guards
 from knifeedge.models import create_model
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -43,6 +44,7 @@ def test_onnx(folder, tmp_path, capfd):
     assert capfd.readouterr().err == "", "the exporters' remarks are theirs"
 
 
+@pytest.mark.skipif(not _can_defer_guards(), reason="needs PyTorch 2.9")
 def test_torch_export_of_a_plain_state_dict(tmp_path):
     save_file(create_model("tiny").state_dict(), tmp_path / "plain.safetensors")
     out = tmp_path / "edges.pt2"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import knifeedge as ke
+from knifeedge.export import _can_defer_guards
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -56,6 +57,8 @@ ELSEWHERE = [snippet for page in PAGES for snippet in snippets(page) if snippet.
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_snippets_run(page, tmp_path, monkeypatch):
+    if page.name == "export.md" and not _can_defer_guards():
+        pytest.skip("it shows what needs PyTorch 2.9")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for snippet in snippets(page):

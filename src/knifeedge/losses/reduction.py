@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from knifeedge.losses.inputs import align, prepare
 
 Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = get_args(Reduction)  # here: PyTorch 2.6 cannot compile a call of it
 
 # One value per element, from a prediction, labels and a mask that `prepare` has seen.
 Values = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -180,8 +181,8 @@ def world_size() -> int:
 
 def check_reduction(reduction: str) -> None:
     """Refuse an unknown reduction."""
-    if reduction not in get_args(Reduction):
-        raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
 
 
 class _WithGradient(torch.autograd.Function):

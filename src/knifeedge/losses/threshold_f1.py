@@ -13,6 +13,7 @@ from knifeedge.losses.counts import RegionLoss, check_smooth, loss_of_counts
 from knifeedge.losses.cross_entropy import probability
 
 Distribution = Literal["cosine", "uniform"]
+DISTRIBUTIONS = get_args(Distribution)  # here: PyTorch 2.6 cannot compile a call of it
 
 
 def heaviside_f1_loss(
@@ -166,7 +167,5 @@ def _check_distribution(mean: float, half_width: float, distribution: str) -> No
             f"half_width must be > 0 and mean - half_width to mean + half_width lie in [0, 1], "
             f"got mean {mean} and half_width {half_width}; thresholds are probabilities"
         )
-    if distribution not in get_args(Distribution):
-        raise ValueError(
-            f"distribution must be one of {get_args(Distribution)}, got {distribution!r}"
-        )
+    if distribution not in DISTRIBUTIONS:
+        raise ValueError(f"distribution must be one of {DISTRIBUTIONS}, got {distribution!r}")
