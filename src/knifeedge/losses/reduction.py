@@ -209,6 +209,8 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def _all_reduce(x: Tensor) -> Tensor:
-    x = x.clone()
-    dist.all_reduce(x)
-    return x
+    total = x.clone()
+    dist.all_reduce(total)
+    # Not itself: PyTorch 2.11 compiles a Function whose result was changed in place to one without
+    # a gradient.
+    return total + 0
