@@ -194,7 +194,7 @@ def _read(
     start: tl.tensor,
     n: tl.tensor,
     BLOCK: tl.constexpr,
-) -> tl.tuple:
+) -> tuple[tl.tensor, ...]:
     """Logits, labels and which of them count; those that do not are 0."""
     places = start + tl.arange(0, BLOCK)
     counts = places < n
@@ -208,7 +208,7 @@ def _read(
 
 
 @jit
-def _cross_entropy(x: tl.tensor, y: tl.tensor) -> tl.tuple:
+def _cross_entropy(x: tl.tensor, y: tl.tensor) -> tuple[tl.tensor, ...]:
     """The cross entropy, p, and the derivatives by x of both."""
     small = tl.exp(-tl.abs(x))
     share = 1.0 / (1.0 + small)
@@ -235,7 +235,7 @@ def _adjuster(
     scale: tl.tensor,
     lowest: tl.tensor,
     SERIES: tl.constexpr,
-) -> tl.tuple:
+) -> tuple[tl.tensor, ...]:
     """The weight of the masked distance, and its derivative by it; see `distance_weight`.
 
     `left E(-rate left) / E(-rate)` with E(x) = (e^x - 1) / x, left the share of the window that is
