@@ -29,11 +29,22 @@ def fork(work: Callable[[], object]) -> int:
     return child
 
 
+def free_port() -> int:
+    """A port below those that connections are given: none takes it before it is listened to."""
+    start = 10_000 + os.getpid() % 10_000  # tests that run beside this one look elsewhere first
+    for port in range(start, start + 10_000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("every port is taken")
+
+
 def run_ranks(count: int, work: Callable[[], object]) -> list[int]:
     """Run a function in as many processes as torchrun would start here; their exit codes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
 
     def as_rank(rank: int) -> None:
         os.environ |= {

@@ -2,7 +2,6 @@ import copy
 import json
 import os
 import pickle
-import socket
 import subprocess
 import sys
 import warnings
@@ -13,6 +12,7 @@ import pytest
 import torch
 from scipy import ndimage
 
+from forking import free_port
 from knifeedge.edge_metric import EdgeMetric
 from knifeedge.metrics.evaluate import evaluate
 from knifeedge.metrics.protocols import PROTOCOLS
@@ -239,9 +239,7 @@ def rank_main(rank, port):
 def test_two_ranks_score_as_one(plain) -> None:
     if not plain:
         pytest.importorskip("torchmetrics")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     code = (WITHOUT if plain else "") + "import test_edge_metric as t; t.rank_main({}, {})"
     ranks = [started(code.format(rank, port)) for rank in range(2)]
     single = expected(*batch(5))
