@@ -15,6 +15,7 @@ from PIL import Image
 import knifeedge as ke
 from knifeedge.data import load_dataset, load_splits
 from knifeedge.data.samples import EdgeSet, Sample
+from knifeedge.data.synthetic import synthetic_scene
 from knifeedge.engine import shipped
 from knifeedge.engine.checkpoint import load_model, read_info
 from knifeedge.errors import ConfigError, DataError
@@ -79,6 +80,19 @@ def test_the_weights_of_the_package():
     prob = ke.predict(network, image)
     assert prob[16:48, 31:33].max(axis=1).min() > 0.5  # the one edge there is
     assert prob[16:48, 8:24].max() < 0.2
+
+
+def test_the_border_of_a_picture_is_no_edge():
+    """Of any size: the last row and column are judged as when they come first."""
+    network, _ = load_model(shipped.shipped_weights())
+    for size in ((97, 129), (90, 107)):
+        last, first = [], []
+        for number in range(6):
+            scene, _ = synthetic_scene(0, number, size)
+            prob, turned = (ke.predict(network, x) for x in (scene, scene[::-1, ::-1].copy()))
+            last += [prob[-1].mean(), prob[:, -1].mean()]
+            first += [turned[0].mean(), turned[:, 0].mean()]
+        assert np.mean(last) < 1.1 * np.mean(first)
 
 
 def test_the_card_is_that_of_the_record(card):

@@ -1,16 +1,19 @@
 """Nothing is shifted: upsampling puts features back where they came from, to the pixel."""
 
 import copy
+import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from knifeedge.models import create_model
+from knifeedge.models import create_model, model_names
 from knifeedge.models.dexined import UpBlock
 from knifeedge.models.geometry import (
     _bilinear,
+    _grow_by_places,
     _resample,
     bilinear_kernel,
     double_cornered,
@@ -83,12 +86,44 @@ def test_doubling_equals_torch_bicubic(size, dtype):
     torch.testing.assert_close(got.float(), want, rtol=0, atol=1e-5 if dtype.itemsize > 2 else 0.03)
 
 
-def test_small_images_are_continued_not_moved():
-    x = torch.randn(1, 3, 5, 40)
+@pytest.mark.parametrize("size", [(33, 47), (48, 41), (321, 481), (17, 17), (31, 100)])
+def test_images_are_continued_by_their_mirror_image_to_whole_cells(size):
+    x = torch.randn(2, 3, *size)
+    whole = [max(32, math.ceil(n / 16) * 16) for n in size]
+    around = [(0, 0), (0, 0), *((0, w - n) for n, w in zip(size, whole, strict=True))]
+    want = np.pad(x.numpy(), around, mode="reflect")
+    for continued in (grow(x), _grow_by_places(x)):
+        assert np.array_equal(continued.numpy(), want)
+
+
+def test_whole_cells_are_left_as_they_are():
+    x = torch.randn(1, 3, 48, 320)
+    assert grow(x) is x
+    assert torch.equal(_grow_by_places(x), x)
+
+
+def test_what_no_mirror_image_fills_goes_on_with_the_first_row():
+    x = torch.randn(1, 3, 5, 48)
     grown = grow(x)
-    assert grown.shape == (1, 3, 32, 40)
-    assert torch.equal(grown[..., :5, :], x)
-    assert torch.equal(grown[..., 5:, :], x[..., 4:, :].expand(-1, -1, 27, -1))
+    assert grown.shape == (1, 3, 32, 48)
+    assert torch.equal(grown[..., :9, :], x[..., [0, 1, 2, 3, 4, 3, 2, 1, 0], :])
+    assert torch.equal(grown[..., 9:, :], x[..., :1, :].expand(-1, -1, 23, -1))
+
+
+@pytest.mark.parametrize("name", [*model_names(), "selector"])
+@torch.no_grad()
+def test_a_network_sees_whole_cells_alone(name):
+    """As in training: in half a cell a window lies half outside, and a border becomes an edge."""
+    torch.manual_seed(0)
+    model = (Selector(8) if name == "selector" else create_model(name)).eval()
+    images = torch.randn(1, 3, 33, 47)
+    continued = F.pad(images, (0, 1, 0, 15), mode="reflect")
+    want, got = (
+        outputs if isinstance(outputs, list) else [outputs]
+        for outputs in (model(continued), model(images))
+    )
+    for whole, part in zip(want, got, strict=True):
+        torch.testing.assert_close(part, whole[..., :33, :47])
 
 
 def lively(model: nn.Module) -> nn.Module:
@@ -135,7 +170,7 @@ def test_a_mirrored_image_gives_the_mirrored_maps(name):
     build, size = SYMMETRIC[name]
     model = lively(build())
     images = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(1)).double()
-    call = "maps" if name == "dexined" else "forward"
+    call = "maps" if name in ("dexined", "selector", "tiny") else "forward"
     want = getattr(model, call)(images)
     got = getattr(mirrored(model), call)(images.flip(-1))
     pairs = zip(got, want, strict=True) if isinstance(want, list) else [(got, want)]

@@ -36,7 +36,7 @@ def pool(x: torch.Tensor, stride: int = 2) -> torch.Tensor:
 @torch.no_grad()
 def test_hed():
     model = lively("hed")
-    images = torch.randn(1, 3, 75, 83, dtype=torch.float64)
+    images = torch.randn(1, 3, 80, 96, dtype=torch.float64)
     x, sides, stride = images, [], 1
     for stage, score in zip(model.trunk, model.scores, strict=True):
         for conv in stage.convs:
@@ -46,7 +46,7 @@ def test_hed():
             kernel = bilinear_kernel(stride).double()[None, None]
             crop = HED_CROPS[stride]
             side = F.conv_transpose2d(side, kernel, stride=stride)[..., crop:, crop:]
-        sides.append(side[..., :75, :83])
+        sides.append(side[..., :80, :96])
         x, stride = pool(x), stride * 2
     compare(model(images), [*sides, model.fuse(torch.cat(sides, dim=1))])
 
@@ -54,7 +54,7 @@ def test_hed():
 @torch.no_grad()
 def test_bdcn():
     model = lively("bdcn")
-    images = torch.randn(1, 3, 75, 83, dtype=torch.float64)
+    images = torch.randn(1, 3, 80, 96, dtype=torch.float64)
     x, maps = images, []
     for i, (trunk, stage) in enumerate(zip(model.trunk, model.stages, strict=True)):
         if i:
@@ -75,7 +75,7 @@ def test_bdcn():
                 stride, crop = stage.up.stride[0], BDCN_CROPS[i]
                 score = F.conv_transpose2d(score, stage.up.weight, stride=stride)
                 score = score[..., crop:, crop:]
-            pair.append(score[..., :75, :83])
+            pair.append(score[..., :80, :96])
         maps.append(pair)
     down, up = zip(*maps, strict=True)
     sides = [sum(down[: i + 1]) for i in range(5)] + [sum(up[i:]) for i in range(5)]

@@ -19,7 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TILE, OVERLAP, STRIDE = 320, 32, 16
+from knifeedge.models.geometry import STRIDE
+
+TILE, OVERLAP = 320, 32
 
 
 def tile_spans(length: int, tile: int = TILE, overlap: int = OVERLAP) -> list[slice]:

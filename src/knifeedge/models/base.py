@@ -31,7 +31,7 @@ class SideOutputModel(nn.Module):
         self.fuse = Score(sides * side_channels, 1)
 
     def maps(self, images: Tensor) -> list[Tensor]:
-        """Side maps of images of 32 pixels or more, at least as large as they are."""
+        """Side maps of images that were continued, at least as large as they are."""
         raise TypeError(f"{type(self).__name__} must define maps(images)")
 
     def side_maps(self, images: Tensor) -> list[Tensor]:

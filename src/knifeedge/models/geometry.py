@@ -5,9 +5,11 @@ Two kinds of downsampling are in use, and each needs its own way back up by a fa
     centred    2x2 pooling: feature i covers pixels s i .. s i + s - 1, its centre is s i + (s-1)/2
     cornered   3x3 windows with stride 2, padding 1: feature i sits on pixel s i
 
-Sizes round up on the way down (ceil), so the way up gives at least the image's size, aligned with
-its first row and column; the caller cuts the surplus at the end off with `crop`. Scaling to the
-image's size instead would stretch the map, that is shift it, wherever the size is not divisible.
+An image of any size is first continued to whole cells of the coarsest grid with `grow`. In half a
+cell the last window of a pooling or a strided convolution would lie half outside. No network sees
+that in training, as crops are whole, and it then reports an edge along the border: a last column
+twice as bright as the first. The maps are cut back with `crop`. Scaling them to the image's size
+instead would stretch, that is shift them.
 
 Upsampling is linear along each axis: two products with a small matrix. On a GPU that is many times
 faster than the interpolation of PyTorch, whose backward pass adds atomically, and it gives the same
@@ -21,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Smaller images are continued to this size: the deepest features are then at least 2 x 2, enough
-# for every pooling and for the batch statistics of a single image.
-SMALLEST_SIDE = 32
+STRIDE = 16  # of the deepest features of all networks
+# Of two cells: enough for every pooling, and for the batch statistics of a single image.
+SMALLEST_SIDE = 2 * STRIDE
 
 
 def check_images(images: Tensor) -> None:
@@ -48,19 +50,24 @@ def check_images(images: Tensor) -> None:
         )
 
 
-def grow(images: Tensor, side: int = SMALLEST_SIDE) -> Tensor:
-    """Continue images below `side` pixels by their last row and column.
+def grow(images: Tensor) -> Tensor:
+    """Continue images on the right and below by their mirror image, to multiples of `STRIDE`.
 
-    >>> grow(torch.zeros(1, 3, 40, 5)).shape
-    torch.Size([1, 3, 40, 32])
+    Two cells are the least. What is so small that its mirror image does not fill them goes on with
+    its first row or column.
+
+    >>> grow(torch.zeros(1, 3, 481, 5)).shape
+    torch.Size([1, 3, 496, 32])
     """
-    height, width = images.shape[-2:]
-    if not isinstance(height, int):
-        return _grow_any(images, side)
-    if height >= side and width >= side:
+    sizes = images.shape[-2:]
+    if not all(isinstance(size, int) for size in sizes):
+        return _grow_by_places(images)
+    down, across = (_whole(size) - size for size in sizes)
+    if down == across == 0:
         return images
-    missing = (0, max(side - width, 0), 0, max(side - height, 0))
-    return F.pad(images, missing, mode="replicate")
+    if down >= sizes[0] or across >= sizes[1]:
+        return _grow_by_places(images)
+    return F.pad(images, (0, across, 0, down), mode="reflect")
 
 
 def crop(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -133,15 +140,21 @@ def bilinear_kernel(factor: int) -> Tensor:
     return torch.outer(line, line)
 
 
-def _grow_any(images: Tensor, side: int) -> Tensor:
-    """`grow` for sizes left free in an export: a graph has no `if`, so every image is indexed."""
+def _whole(size: Any) -> Any:
+    """The least size of whole cells that holds this one: a number, or an exporter's symbol."""
+    whole = (size + STRIDE - 1) // STRIDE * STRIDE
+    # torch.export has symbols for sizes, the older tracer tensors.
+    if isinstance(whole, Tensor):
+        return whole.clamp(min=SMALLEST_SIDE)
+    return torch.sym_max(whole, SMALLEST_SIDE)  # type: ignore[no-untyped-call]
+
+
+def _grow_by_places(images: Tensor) -> Tensor:
+    """`grow` for any size, and for those left free in an export: a graph has no `if`."""
     for axis in (2, 3):
-        size: Any = images.shape[axis]
-        # torch.export has symbols for sizes, the older tracer tensors.
-        traced = isinstance(size, Tensor)
-        whole: Any = size.clamp(min=side) if traced else torch.sym_max(size, side)  # type: ignore[no-untyped-call]
-        places = torch.arange(whole, device=images.device).clamp(max=size - 1)
-        images = images.index_select(axis, places)
+        last: Any = images.shape[axis] - 1
+        places = torch.arange(_whole(images.shape[axis]), device=images.device)
+        images = images.index_select(axis, (last - (places - last).abs()).clamp(min=0))
     return images
 
 

@@ -129,11 +129,16 @@ class Selector(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Scores (N, channels, H, W); their softmax over the channels are the weights."""
         check_images(images)
-        x = self.stem(grow(images))
+        return crop(self.maps(grow(images)), images.shape[-2:])
+
+    def maps(self, images: Tensor) -> Tensor:
+        """`forward` of images that were continued."""
+        x = self.stem(images)
         skips = []
         for down, attention in zip(self.downs, self.attention, strict=True):
             skips.append(x)
             x = attention(down(x))
         for up in self.ups:
             x = up(x, skips.pop())
-        return crop(self.head(x), images.shape[-2:])
+        scores: Tensor = self.head(x)
+        return scores

@@ -97,9 +97,13 @@ class Tiny(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Logits (N, 1, H, W) of the side outputs, fine to coarse, and last of the chosen one."""
         check_images(images)
+        return [crop(logit, images.shape[-2:]) for logit in self.maps(grow(images))]
+
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """`forward` of images that were continued."""
         size = images.shape[-2:]
         # Channels-last: twice as fast on a CPU with so few channels.
-        x = grow(images).contiguous(memory_format=torch.channels_last)
+        x = images.contiguous(memory_format=torch.channels_last)
         features = []
         for stage in self.stages:
             x = stage(x)
@@ -110,7 +114,7 @@ class Tiny(nn.Module):
             side = self.sides[level](y)
             sides.append(upsample_cornered(side, 2**level) if level else side)
         sides = [crop(side, size) for side in reversed(sides)]
-        share = crop(self.choose(y), size).softmax(dim=1)
+        share = self.choose(y).softmax(dim=1)
         return [*sides, (torch.cat(sides, dim=1) * share).sum(dim=1, keepdim=True)]
 
     def _descend(self, level: int, feature: Tensor, coarser: Tensor | None) -> Tensor:
