@@ -24,7 +24,7 @@ from page.comparisons import (
     precision_section,
     short_section,
 )
-from page.missing import ELSEWHERE, SHORT, TABLES, missing_section
+from page.missing import ELSEWHERE, SHORT, TABLES, borders_note, missing_section
 from page.records import BASELINE, RELAXED, RESULTS, STRICT, Runs, column, compare, read_groups
 from page.speed import met_goals, speed_section
 from page.tables import (
@@ -134,7 +134,7 @@ def make_page(results: Path = RESULTS) -> str:
     parts = [
         flow(INTRODUCTION),
         summary(groups, speed, reference["wanted"]),
-        flow(READING),
+        flow(READING) + borders_note(groups),
         thresholds_section(groups),
         scores_section(groups, STRICT),
         scores_section(groups, RELAXED),

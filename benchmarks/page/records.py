@@ -23,6 +23,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 STRICT, RELAXED = "paper-strict", "paper-relaxed"
 BASELINE = "wbce"
 COLUMNS = ("matched_truth", "truth", "matched_map", "map")
+# The version whose maps have false edges along two borders: docs/models.md, Borders.
+FALSE_BORDERS = "0.1.0"
 
 Record = dict[str, Any]
 Runs = dict[int, dict[tuple[str, str], dict[str, float]]]  # seed; loss, protocol; ods, ois, f
@@ -42,6 +44,11 @@ class Group:
     @property
     def config(self) -> Record:
         return self.first["config"]
+
+    @property
+    def outdated(self) -> list[int]:
+        """The seeds whose maps have false edges along two borders."""
+        return [s for s, record in self.records.items() if record["version"] == FALSE_BORDERS]
 
     @property
     def runs(self) -> Runs:

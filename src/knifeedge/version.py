@@ -1,3 +1,3 @@
 """The version, which the package is built with and files are marked with."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
