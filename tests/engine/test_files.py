@@ -331,7 +331,7 @@ def test_nothing_to_predict(model, photos: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             predict_files(model, [photos, str(entry)], tmp_path / "maps")
-    with pytest.raises(DataError, match=r"notes\.txt is damaged or no picture"):
+    with pytest.raises(DataError, match=r"notes\.txt is no picture that can be read; PNG, "):
         predict_files(model, [photos / "notes.txt"], tmp_path / "maps")
 
 

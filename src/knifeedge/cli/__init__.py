@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,6 +20,7 @@ from knifeedge.cli.protocol import protocol
 from knifeedge.cli.report import report
 from knifeedge.cli.train import train
 from knifeedge.errors import KnifeEdgeError
+from knifeedge.version import VERSION
 
 app = typer.Typer(
     name="knifeedge",
@@ -29,6 +30,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"knifeedge {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and stop.", callback=_tell_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What may come before a verb."""
+
+
 for verb in (
     *(demo, train, predict, evaluate, calibrate, protocol, experiment, report, export, models),
 ):

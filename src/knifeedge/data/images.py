@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from knifeedge.errors import DataError
 
@@ -200,5 +200,8 @@ def _ones_to_white(array: npt.NDArray[Any]) -> _Bytes:
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
+    if isinstance(error, UnidentifiedImageError):
+        known = ", ".join(_FORMATS)
+        return DataError(f"{path} is no picture that can be read; {known} can")
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return DataError(f"{path} is damaged or no picture ({reason}); copy or download it again")
