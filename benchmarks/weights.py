@@ -166,7 +166,8 @@ def try_setting(given: argparse.Namespace) -> None:
     fabric = open_fabric(given.accelerator, 1, 1, given.precision)
     sets, loss = open_sets(given), parse_loss(given.loss)
     found = cross_validate(sets, given, lambda images: fit(images, loss, given, fabric)[0])
-    path, entry = given.out / FOLDS, {"settings": kept(given), "folds": given.folds, **found}
+    path, entry = given.out / FOLDS, {"version": VERSION, "settings": kept(given)}
+    entry |= {"folds": given.folds, **found}
     others = [one for one in read_folds(path) if one["settings"] != entry["settings"]]
     write_json(path, sorted([*others, entry], key=lambda one: -one["UDED"]["ods"]))
     print(f"{path}: {json.dumps(found)}", flush=True)

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from page.records import FALSE_BORDERS
 from shipping.images import SETS, shares
 from shipping.scoring import HED_LOSS, SHOWN, THREADS, WITHOUT_NMS
 
@@ -145,7 +146,7 @@ def _others(record: Mapping[str, Any]) -> str:
         rows.append(["HED", f"{hed['parameters']:,}", "UDED", *scores, ""])
         note = (
             f" HED's are the means of {hed['seeds']} seeds with `{HED_LOSS}`, trained on UDED"
-            " alone: [reproduction](reproduction.md)."
+            f" alone: [reproduction](reproduction.md).{_false_borders(hed['versions'])}"
         )
     rows.append(_own("Sobel", record, "sobel", ""))
     columns = ("detector", "~parameters", "trained on", *(f"~{TITLES[key]}" for key in SHOWN))
@@ -180,15 +181,26 @@ def _choice(folds: Sequence[Mapping[str, Any]]) -> str:
         ods = (entry[name]["ods"] for name in ("UDED", "BSDS500"))
         rows.append([*cells, f"`{settings['loss']}`", *(f"{value:.3f}" for value in ods)])
     columns = ("steps", "~rate", "~share of UDED", "annotator", "noiseless", "~jitter", "loss")
+    before = _false_borders(entry["version"] for entry in folds)
     return f"""\
 ## How the setting was chosen
 
 Without the test images, by cross-validation over UDED's training images in four folds; ODS, \
 `paper-strict`, of the images that a network has not seen, all folds together. Of BSDS500 it is \
 the mean over the networks, on its validation images. The rate is the learning rate's peak; \
-jitter, how far light, colours and noise of a picture are changed.
+jitter, how far light, colours and noise of a picture are changed.{before}
 
 {table((*columns, "~UDED", "~BSDS500"), rows)}"""
+
+
+def _false_borders(versions: Iterable[str]) -> str:
+    """A sentence where scores are of the version that saw edges along two borders."""
+    if FALSE_BORDERS not in versions:
+        return ""
+    return (
+        f" These scores are of version {FALSE_BORDERS}, which saw [false edges along two"
+        " borders](models.md#borders) and so lowered the strict scores."
+    )
 
 
 def _annotator(settings: Mapping[str, Any]) -> str:

@@ -88,8 +88,11 @@ def seconds_an_image(detector: Detector, images: EdgeSet, threads: int = THREADS
 def quoted_hed(folder: Path) -> dict[str, Any] | None:
     """HED with BAA-0.7 on UDED alone, the mean over the seeds there are records of."""
     found: dict[str, list[float]] = {}
+    versions = set()
     for path in sorted(p for p in folder.glob("*.json") if re.fullmatch(HED_RECORD, p.name)):
-        for entry in json.loads(path.read_text())["losses"]:
+        record = json.loads(path.read_text())
+        versions.add(record["version"])
+        for entry in record["losses"]:
             if entry["loss"] == HED_LOSS:
                 for name, scores in entry["scores"].items():
                     found.setdefault(name, []).append(scores["ods"])
@@ -98,7 +101,7 @@ def quoted_hed(folder: Path) -> dict[str, Any] | None:
     parameters = sum(p.numel() for p in ke.create_model("hed").parameters())
     seeds = min(map(len, found.values()))
     ods = {name: statistics.mean(values) for name, values in found.items()}
-    return {"parameters": parameters, "seeds": seeds, "ods": ods}
+    return {"parameters": parameters, "seeds": seeds, "versions": sorted(versions), "ods": ods}
 
 
 def cpu_name() -> str:

@@ -326,10 +326,12 @@ def test_hed_is_quoted_from_the_records_there_are(scoring, tmp_path):
             {"loss": loss, "scores": {"paper-strict": {"ods": value}}}
             for loss, value in (("wbce", 0.1), ("baa-0.7", ods))
         ]
-        (tmp_path / f"uded-hed-{seed}.json").write_text(json.dumps({"losses": losses}))
+        record = {"version": f"0.{seed}.0", "losses": losses}
+        (tmp_path / f"uded-hed-{seed}.json").write_text(json.dumps(record))
     found = scoring.quoted_hed(tmp_path)
     assert found["ods"] == {"paper-strict": pytest.approx(0.75)}
     assert (found["seeds"], found["parameters"]) == (2, 14_716_171)
+    assert found["versions"] == ["0.0.0", "0.1.0"]
 
 
 def test_the_threshold_serves_both_sets(scoring, monkeypatch):
