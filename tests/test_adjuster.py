@@ -108,10 +108,14 @@ class TestDistanceWeight:
             assert value.isfinite().all()
             assert given.grad.isfinite().all()
 
+    def test_a_weight_in_single_precision_is_good_enough(self):
+        ke.check_distance_weight(lambda x, window: torch.cos(x.float() * (math.pi / 2 / window)))
+
     @pytest.mark.parametrize(
         ("weight", "says"),
         [
-            (lambda x, window: 1 - (x / window) ** 0.5, "concave: at x = 0.0002"),
+            (lambda x, window: 1 - (x / window) ** 0.5, "concave: at x = 0.05"),
+            (lambda x, window: (u := 1 - x / window) * (0.91 + 0.09 * u), "it lies 0.006 below"),
             (lambda x, window: 0.9 * (1 - x / window), "1 at x = 0, got 0.9"),
             (lambda x, window: 1 - 0.5 * x / window, "0 at x = window, got 0.5"),
             (lambda x, window: torch.sin(3 * x / window) + 1 - x / window, "window, got 0.14112"),
@@ -180,9 +184,30 @@ class TestMaskedDistance:
         got = ke.masked_distance(prob, target, threshold=columns)
         torch.testing.assert_close(got, want)
         images = ke.masked_distance(
-            prob[..., None, None].expand(2, 3, 4, 4), target[..., None, None], threshold=columns
+            *(x[..., None, None].expand(2, 3, 4, 4) for x in (prob, target)), threshold=columns
         )
         torch.testing.assert_close(images, want[..., None, None].expand(2, 3, 4, 4))
+
+    @pytest.mark.parametrize(
+        "function",
+        [ke.masked_distance, ke.adjuster_weight, ke.hard_adjuster, ke.windowed_adjuster],
+    )
+    def test_what_would_be_broadcast_is_refused(self, function):
+        with pytest.raises(ValueError, match=r"equal shapes, got \(8, 1\) and \(8,\)"):
+            function(torch.rand(8, 1), torch.ones(8))
+        with pytest.raises(
+            ValueError, match=r"one per column, or broadcast: got \(2,\) for \(8, 3\)"
+        ):
+            function(torch.rand(8, 3), torch.ones(8, 3), threshold=torch.tensor([0.3, 0.5]))
+
+    @pytest.mark.parametrize("function", [ke.hard_adjuster, ke.windowed_adjuster])
+    def test_the_limits_take_a_threshold_per_column(self, function):
+        prob, target = torch.linspace(0, 1, 54).view(2, 3, 3, 3), torch.ones(2, 3, 3, 3)
+        columns = (0.2, 0.5, 0.8)
+        got = function(prob, target, threshold=torch.tensor(columns))
+        for number, threshold in enumerate(columns):
+            want = function(prob[:, number], target[:, number], threshold=threshold)
+            assert torch.equal(got[:, number], want)
 
 
 class TestManyValued:

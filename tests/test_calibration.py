@@ -130,6 +130,9 @@ def some_pixels(draw):
     labels = [draw(drawn_arrays(bool, shape)) for shape in shapes]
     labels[0].flat[0] = True
     maps[0].flat[0] = max(maps[0].flat[0], dtype(0.01))
+    # One that is no edge, and less: constant maps are refused.
+    maps.append(np.array([maps[0].flat[0] / 2], dtype))
+    labels.append(np.array([False]))
     return maps, labels
 
 
@@ -189,17 +192,34 @@ def test_a_wrong_beta_is_refused(beta) -> None:
 
 @pytest.mark.parametrize("values", [(-0.1, 0.5), (0.5, 1.1), (0.5, np.nan), (0, 255)])
 def test_pixels_that_are_no_probabilities_are_refused(values) -> None:
-    with pytest.raises(DataError, match=r"maps must be in \[0,1\] and of their labels' shapes"):
+    with pytest.raises(DataError, match=r"maps must be in \[0,1\], got"):
         calibrate_pixels([np.array(values, float)], [np.array([True, False])])
 
 
 def test_pixels_and_labels_that_do_not_belong_together() -> None:
     edges = np.eye(3, dtype=bool)
-    with pytest.raises(DataError, match=r"\(3, 3\) .* for \(3, 2\)"):
+    with pytest.raises(DataError, match=r"shapes, got \(3, 3\) and \(3, 2\)"):
         calibrate_pixels([edges * 0.5], [edges[:, :2]])
-    with pytest.raises(ValueError, match=r"shorter|longer"):
+    with pytest.raises(DataError, match="there are 1 labels, and more maps"):
         calibrate_pixels([edges * 0.5, edges * 0.5], [edges])
     with pytest.raises(DataError, match="no threshold matches a single edge"):
         calibrate_pixels([edges * 0.5], [edges & False])
-    with pytest.raises(DataError, match="no threshold matches a single edge"):
+    with pytest.raises(DataError, match="there are no maps"):
         calibrate_pixels([], [])
+    with pytest.raises(DataError, match="the same value at all"):
+        calibrate_pixels([np.full(4, 0.5), np.full(2, 0.5)], [np.ones(4), np.zeros(2)])
+    some = np.array([0.2, 0.8])
+    assert calibrate_pixels([np.zeros(0), some], [np.zeros(0), some > 0.5]).threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0.0, 0.2, 0.6, 1.0], np.array([0, 100, 128, 255], np.uint8), np.array([0, 0, 1, 1])],
+    ids=["soft", "eight bits", "whole"],
+)
+def test_labels_of_pixels_are_those_of_the_benchmark(labels) -> None:
+    maps = np.array([[0.1, 0.4, 0.6, 0.9]])
+    found = calibrate_pixels(maps, [np.asarray(labels)])
+    assert (found.threshold, found.score) == (0.5, 1.0)
+    with pytest.raises(DataError, match=r"must be in \[0,1\], got nan"):
+        calibrate_pixels(maps, [np.array([0, 1, np.nan, 1])])

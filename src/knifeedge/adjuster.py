@@ -40,7 +40,7 @@ def masked_distance(prob: Tensor, target: Tensor, *, threshold: float | Tensor =
     >>> masked_distance(torch.tensor([0.9, 0.9]), torch.tensor([1.0, 0.0]), threshold=0.7)
     tensor([ 0.2000, -0.2000])
     """
-    prob, target = at_least_float32(prob), at_least_float32(target)
+    prob, target = _checked(prob, target)
     sign = (2 * target).sub_(1)
     return (prob - per_column(threshold, prob)) * sign
 
@@ -71,7 +71,7 @@ def adjuster_weight(
     return weigh_distance(distance, window=window, decay=decay, weight=weight)
 
 
-def hard_adjuster(prob: Tensor, target: Tensor, *, threshold: float = 0.7) -> Tensor:
+def hard_adjuster(prob: Tensor, target: Tensor, *, threshold: float | Tensor = 0.7) -> Tensor:
     """The binary mask the adjuster smooths: 0 where the decision is right, 1 where it is wrong.
 
     `(p - threshold)(y - threshold) >= 0` counts as right (equation Adjhat). For reference and
@@ -80,22 +80,25 @@ def hard_adjuster(prob: Tensor, target: Tensor, *, threshold: float = 0.7) -> Te
     >>> hard_adjuster(torch.tensor([0.6, 0.8]), torch.tensor([1.0, 1.0]))
     tensor([1., 0.])
     """
-    prob, target = at_least_float32(prob), at_least_float32(target)
+    prob, target = _checked(prob, target)
+    threshold = per_column(threshold, prob)
     return ((prob - threshold) * (target - threshold) < 0).to(prob.dtype)
 
 
 def windowed_adjuster(
-    prob: Tensor, target: Tensor, *, threshold: float = 0.7, window: float = 0.2
+    prob: Tensor, target: Tensor, *, threshold: float | Tensor = 0.7, window: float = 0.2
 ) -> Tensor:
     """The adjuster's limit for an infinite decay: 0 where right by the window or more, else 1.
 
-    Equation Bhat; with the window going to 0 it is `hard_adjuster`.
+    Equation Bhat; with the window going to 0 it is `hard_adjuster`. It is the limit for labels 0
+    and 1: a soft label shortens the adjuster's distance, but not this one.
 
     >>> windowed_adjuster(torch.tensor([0.6, 0.8, 0.95]), torch.tensor([1.0, 1.0, 1.0]))
     tensor([1., 1., 0.])
     """
     check_window(window)
-    prob, target = at_least_float32(prob), at_least_float32(target)
+    prob, target = _checked(prob, target)
+    threshold = per_column(threshold, prob)
     right = (prob - threshold) * (target - threshold) >= 0
     return (~(right & ((prob - threshold).abs() >= window))).to(prob.dtype)
 
@@ -157,7 +160,32 @@ def weigh_distance(
 
 
 def per_column(threshold: float | Tensor, like: Tensor) -> float | Tensor:
-    """Shape a 1-D threshold so that it runs along dimension 1 of `like`."""
-    if not isinstance(threshold, Tensor) or threshold.ndim != 1 or like.ndim < 2:
+    """Shape a 1-D threshold so that it runs along dimension 1 of `like`.
+
+    >>> per_column(torch.tensor([0.3, 0.5]), torch.zeros(8, 3))
+    Traceback (most recent call last):
+    ...
+    ValueError: threshold must be one number, one per column, or broadcast: got (2,) for (8, 3)
+    """
+    if not isinstance(threshold, Tensor) or threshold.ndim == 0:
         return threshold
-    return threshold.reshape(-1, *(1,) * (like.ndim - 2))
+    shaped = threshold
+    if threshold.ndim == 1 and like.ndim > 1:
+        shaped = threshold.reshape(-1, *(1,) * (like.ndim - 2))
+    sizes = list(zip(reversed(shaped.shape), reversed(like.shape), strict=False))
+    if shaped.ndim > like.ndim or any(mine not in (1, its) for mine, its in sizes):
+        raise ValueError(
+            "threshold must be one number, one per column, or broadcast: got "
+            f"{tuple(threshold.shape)} for {tuple(like.shape)}"
+        )
+    return shaped
+
+
+def _checked(prob: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in float32 or wider; of equal shapes, as others would be broadcast unseen."""
+    if prob.shape != target.shape:
+        raise ValueError(
+            f"prob and target must have equal shapes, got {tuple(prob.shape)} and "
+            f"{tuple(target.shape)}"
+        )
+    return at_least_float32(prob), at_least_float32(target)

@@ -6,8 +6,9 @@ them comes out wrong for others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,14 @@ import numpy.typing as npt
 from knifeedge.errors import DataError
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.evaluate import evaluate
-from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair
+from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair, positives
 from knifeedge.metrics.protocols import Protocol
 from knifeedge.metrics.scores import EdgeScores
+
+CONSTANT = (
+    "every map has the same value at all of its pixels, so that no threshold tells them apart; "
+    "check the model, or that these are its outputs"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +91,7 @@ def calibrate(
     """
     scores = evaluate(maps, ground_truths, protocol=protocol, **options)
     if _all_constant(maps, ground_truths, scores, options.get("names")):
-        raise DataError(
-            "every map has the same value at all of its pixels, so that no threshold tells them "
-            "apart; check the model, or that these are its outputs"
-        )
+        raise DataError(CONSTANT)
     return _best(scores.curves.f, scores.protocol)
 
 
@@ -102,11 +105,15 @@ def calibrate_pixels(
 
     Args:
         maps: Probabilities in [0,1], arrays of any shape; read one by one.
-        labels: Booleans of the same shapes.
+        labels: Of the same shapes; positive is what is an edge to `evaluate`: true or 1, or more
+            than half of full scale (255 in uint8, 1 in floats).
         beta: How many times as much recall weighs as precision.
 
     Returns:
         The threshold, its F-beta, and the whole curve; ties as in `calibrate`.
+
+    Raises:
+        DataError: The maps are all constant, or no threshold finds a positive.
 
     >>> calibrate_pixels([np.array([0.1, 0.4, 0.6, 0.9])], [np.array([0, 0, 1, 1])]).threshold
     0.5
@@ -115,22 +122,46 @@ def calibrate_pixels(
         raise ValueError(f"beta must be > 0 and finite, got {beta}")
     # How many pixels reach how many of the thresholds, apart for positives and negatives.
     reach = np.zeros((2, len(THRESHOLDS) + 1), dtype=np.int64)
-    for prob, label in zip(maps, labels, strict=True):
-        prob, label = np.asarray(prob), np.asarray(label).astype(bool)
+    lowest, highest = np.inf, -np.inf
+    for prob, label in _pairs(maps, labels):
         if prob.dtype.kind != "f":
             prob = prob.astype(np.float64)
-        if prob.shape != label.shape or not (prob.min() >= 0 and prob.max() <= 1):
+        if prob.shape != label.shape:
             raise DataError(
-                f"maps must be in [0,1] and of their labels' shapes, got {prob.shape} in"
-                f" {prob.min():g} .. {prob.max():g} for {label.shape}"
+                f"maps must have their labels' shapes, got {prob.shape} and {label.shape}"
             )
+        if prob.size == 0:
+            continue
+        low, high = float(prob.min()), float(prob.max())
+        if not (low >= 0 and high <= 1):
+            raise DataError(
+                f"maps must be in [0,1], got {low:g} to {high:g}; apply a sigmoid, or scale them"
+            )
+        lowest, highest = min(lowest, low), max(highest, high)
+        label = positives(label)
         level = np.searchsorted(THRESHOLDS.astype(prob.dtype), prob.ravel(), side="right")
         for kind, of_kind in enumerate((~label.ravel(), label.ravel())):
             reach[kind] += np.bincount(level[of_kind], minlength=reach.shape[1])
+    if lowest == highest:
+        raise DataError(CONSTANT)
     false_alarms, hits = (row[::-1].cumsum()[::-1][1:] for row in reach)
     squared = beta**2
     curve = (1 + squared) * hits / np.maximum(hits + false_alarms + squared * reach[1].sum(), 1)
     return _best(curve, Protocol("pixel", max_dist=0.0, unit="pixel", thin=False), beta)
+
+
+def _pairs(
+    maps: Iterable[npt.NDArray[Any]], labels: Iterable[npt.NDArray[Any]]
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Each map with its labels; one more of either is refused, and so are none."""
+    count = 0
+    for count, (prob, label) in enumerate(zip_longest(maps, labels), start=1):
+        if prob is None or label is None:
+            more, fewer = ("labels", "maps") if prob is None else ("maps", "labels")
+            raise DataError(f"there are {count - 1} {fewer}, and more {more}; give one of each")
+        yield np.asarray(prob), np.asarray(label)
+    if count == 0:
+        raise DataError("there are no maps to calibrate on; give at least one array")
 
 
 def _best(curve: npt.NDArray[np.float64], protocol: Protocol, beta: float = 1.0) -> Calibration:

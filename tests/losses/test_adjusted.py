@@ -132,6 +132,74 @@ class TestAnyBase:
         torch.testing.assert_close(twice, ((adj + 1) * once).mean())
 
 
+class PerImage(ke.PixelLoss):
+    """Values that are none per element."""
+
+    def values(self, pred, target, mask):
+        return (pred - target).mean(dim=-1)
+
+
+class WithoutChannel(ke.PixelLoss):
+    """Values in another shape than the prediction's."""
+
+    def values(self, pred, target, mask):
+        return ((pred - target) ** 2).squeeze(1)
+
+
+def test_values_in_another_shape_are_brought_to_the_predictions():
+    pred, target = torch.linspace(-2, 2, 64).view(4, 1, 4, 4), torch.ones(4, 1, 4, 4)
+    want = ((pred - target) ** 2).mean()
+    everything = torch.ones(4, 1, 4, 4, dtype=torch.bool)
+    torch.testing.assert_close(WithoutChannel()(pred, target, mask=everything), want)
+    each = ke.AdjustedLoss(WithoutChannel(), reduction="none")(pred, target)
+    adjuster = ke.adjuster_weight(pred.sigmoid(), target)
+    torch.testing.assert_close(each, (adjuster + 1) * (pred - target) ** 2)
+
+
+@pytest.mark.parametrize("cast", [nn.Module.half, nn.Module.bfloat16])
+def test_a_model_of_half_precision_keeps_the_thresholds(cast):
+    """As part of a model that is cast; what is no setting is cast with it."""
+    columns = ke.AdjustedLoss(ke.BCELoss(), threshold=(0.7, 0.3))
+    online = ke.AdjustedLoss(
+        nn.BCEWithLogitsLoss(pos_weight=torch.ones(1), reduction="none"), "online"
+    )
+    bins = ke.AdjustedBinLoss(nn.MSELoss(reduction="none"), thresholds=(65.3,))
+    model = cast(nn.ModuleList([columns, online, bins, nn.Linear(1, 1)]))
+    assert columns.threshold.tolist() == torch.tensor([0.7, 0.3]).tolist()
+    assert bins.thresholds.tolist() == torch.tensor([65.3]).tolist()
+    assert online.base.pos_weight.dtype == model[3].weight.dtype != torch.float32
+    prob = torch.rand(60, 40_000, generator=torch.Generator().manual_seed(0))
+    for row in prob:  # more of them than float16 counts
+        online.threshold.update(row, (row > 0.6).float())
+    assert float(online.threshold.value) == pytest.approx(0.6, abs=0.05)
+
+
+def test_a_threshold_given_as_a_tensor_is_copied():
+    given = torch.tensor([0.3, 0.6])
+    loss = ke.AdjustedLoss(ke.BCELoss(), given)
+    given[0] = 7.0
+    assert loss.threshold.tolist() == pytest.approx([0.3, 0.6])
+
+
+def test_under_vmap():
+    loss = ke.AdjustedLoss(ke.BCELoss(), threshold=0.5)
+    pred, target = torch.linspace(-2, 2, 12).view(4, 3), torch.ones(4, 3)
+    each = torch.func.vmap(torch.func.grad(loss))(pred, target)
+    want = torch.stack([torch.func.grad(loss)(p, y) for p, y in zip(pred, target, strict=True)])
+    torch.testing.assert_close(each, want)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.04, 0.06, 16.0])
+def test_in_the_threshold_itself_the_gradient_is_the_compiled_one(decay):
+    """As with a head that starts at zero, at threshold 0.5."""
+    torch._dynamo.reset()
+    loss = ke.AdjustedLoss(ke.BCELoss(), threshold=0.5, decay=decay)
+    pred, target = torch.zeros(8).requires_grad_(), (torch.arange(8) % 2).float()
+    (eager,) = torch.autograd.grad(loss(pred, target), pred)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(pred, target)
+    torch.testing.assert_close(torch.autograd.grad(compiled, pred)[0], eager)
+
+
 class TestSettings:
     def test_detached_weight_is_a_pure_reweighting(self):
         pred = torch.linspace(-3, 3, 30, dtype=torch.float64).requires_grad_()
@@ -173,6 +241,13 @@ class TestSettings:
     def test_print_shows_the_settings(self):
         shown = repr(ke.AdjustedLoss(ke.WBCELoss(), threshold=0.6))
         assert "threshold=0.6, window=0.2, decay=16.0, delta=1.0" in shown
+        for loss, setting in (
+            (ke.WBCELoss(balance=3), "balance=3"),
+            (ke.FocalLoss(gamma=5), "gamma=5"),
+            (ke.EBTLoss(radius=2), "radius=2"),
+            (ke.AdjustedClassLoss(nn.CrossEntropyLoss(reduction="none"), window=0.3), "window=0.3"),
+        ):
+            assert setting in repr(loss)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +259,54 @@ class TestSettings:
         (lambda: ke.AdjustedLoss(ke.WBCELoss(), window=0), ValueError, "window must be > 0"),
         (lambda: ke.AdjustedLoss(ke.WBCELoss(), decay=-1), ValueError, "decay must be >= 0"),
         (lambda: ke.AdjustedLoss(ke.WBCELoss(), delta=-1), ValueError, "delta must be >= 0"),
+        (
+            lambda: ke.AdjustedLoss(ke.WBCELoss(), threshold=()),
+            ValueError,
+            r"a number, .* got \(\)",
+        ),
+        (lambda: ke.AdjustedLoss(ke.WBCELoss(), threshold=None), ValueError, "got None"),
+        (
+            lambda: ke.AdjustedLoss(ke.WBCELoss(), nn.Parameter(torch.tensor([0.5]))),
+            ValueError,
+            "would not learn",
+        ),
         (lambda: ke.AdjustedLoss("wbce"), TypeError, "base must be a loss or a callable, got str"),
+        (lambda: ke.AdjustedLoss(ke.WBCELoss), TypeError, "the class WBCELoss; write its brackets"),
+        (
+            lambda: ke.AdjustedLoss(ke.AdjustedLoss(ke.WBCELoss(), "online")),
+            ValueError,
+            "base must not find a threshold itself",
+        ),
+        (
+            lambda: ke.AdjustedLoss(ke.BCELoss(), (0.5, 0.5, 0.5))(
+                torch.zeros(8, 1), torch.ones(8, 1)
+            ),
+            ValueError,
+            r"one per column, or broadcast: got \(3,\) for \(8, 1\)",
+        ),
+        (
+            lambda: ke.AdjustedLoss(ke.BCELoss(), torch.full((5, 1, 1, 1, 1), 0.5))(
+                torch.zeros(2, 1, 4, 4), torch.ones(2, 1, 4, 4)
+            ),
+            ValueError,
+            r"got \(5, 1, 1, 1, 1\) for \(2, 1, 4, 4\)",
+        ),
+        (lambda: PerImage()(torch.zeros(4, 4), torch.zeros(4, 4)), ValueError, "returned .4,. for"),
+        (
+            lambda: ke.AdjustedLoss(PerImage())(torch.zeros(4, 4), torch.zeros(4, 4)),
+            ValueError,
+            r"base PerImage must return one value per element, but returned \(4,\)",
+        ),
+        (
+            lambda: ke.BCELoss()(torch.zeros(()), torch.zeros(1)),
+            ValueError,
+            "must have equal shapes",
+        ),
+        (
+            lambda: ke.BCELoss()(torch.zeros(1), torch.zeros(())),
+            ValueError,
+            "must have equal shapes",
+        ),
         (lambda: ke.AdjustedLoss(nn.BCEWithLogitsLoss()), ValueError, 'reduction="none"'),
         (
             lambda: ke.AdjustedLoss(ke.WBCELoss(), from_logits=False),

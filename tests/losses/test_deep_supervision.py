@@ -48,3 +48,29 @@ def test_bad_input():
         ke.DeepSupervisionLoss(PLAIN, weights=(1, -1))
     with pytest.raises(TypeError, match="list of outputs"):
         ke.DeepSupervisionLoss(PLAIN)(OUTPUTS[0], TARGET)
+
+
+def test_an_online_threshold_is_that_of_the_final_output():
+    """The side outputs are biased, and would move it elsewhere and five times as fast."""
+    loss = ke.AdjustedLoss(ke.BCELoss(), ke.OnlineThreshold(warm_up=0, speed=1.0))
+    alone = ke.AdjustedLoss(ke.BCELoss(), ke.OnlineThreshold(warm_up=0, speed=1.0))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        target = (torch.rand(2, 1, 8, 8, generator=generator) < 0.3).float()
+        final = torch.randn(2, 1, 8, 8, generator=generator) + 2 * target
+        alone(final, target)
+        ke.DeepSupervisionLoss(loss)([final + 3, final - 2, final], target)
+    assert int(loss.threshold.batches) == 3
+    assert torch.equal(loss.threshold.value, alone.threshold.value)
+
+
+def test_a_loss_of_torch_needs_no_mask():
+    loss = ke.DeepSupervisionLoss(PLAIN, side_loss=torch.nn.BCEWithLogitsLoss())
+    assert torch.isfinite(loss(OUTPUTS, TARGET.reshape(OUTPUTS[0].shape)))
+
+
+def test_no_outputs_and_no_weights():
+    with pytest.raises(TypeError, match="got none"):
+        ke.DeepSupervisionLoss(PLAIN)([], TARGET)
+    with pytest.raises(ValueError, match="one entry per output, got 0 for 3"):
+        ke.DeepSupervisionLoss(PLAIN, weights=())(OUTPUTS, TARGET)

@@ -109,3 +109,41 @@ def test_gradcheck_and_compile(kind):
 def test_bad_input(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+@pytest.mark.parametrize("kind", ["classes", "bins"])
+def test_a_mask_that_would_be_broadcast_is_refused(kind):
+    if kind == "classes":
+        loss = ke.AdjustedClassLoss(nn.CrossEntropyLoss(reduction="none"))
+        pred, target = torch.randn(4, 3, 5, 5), torch.zeros(4, 5, 5, dtype=torch.long)
+    else:
+        loss = ke.AdjustedBinLoss(nn.MSELoss(reduction="none"), thresholds=(0.5,))
+        pred, target = torch.randn(4, 5, 5), torch.zeros(4, 5, 5)
+    with pytest.raises(ValueError, match=r"mask must have equal shapes, got .* \(1, 5, 5\)"):
+        loss(pred, target, mask=torch.ones(1, 5, 5))
+    with_channel = loss(pred, target, mask=torch.ones(4, 1, 5, 5))
+    torch.testing.assert_close(with_channel, loss(pred, target))
+
+
+@pytest.mark.parametrize("index", [255, -100])
+def test_ignored_classes_are_left_out(index):
+    base = nn.CrossEntropyLoss(reduction="none", ignore_index=index)
+    pred, target = (
+        torch.randn(6, 3, generator=torch.Generator().manual_seed(0)),
+        torch.arange(6) % 3,
+    )
+    kept = torch.tensor([True, False, True, True, False, True])
+    marked = torch.where(kept, target, index)
+    want = ke.AdjustedClassLoss(base)(pred[kept], target[kept])
+    torch.testing.assert_close(ke.AdjustedClassLoss(base)(pred, marked), want)
+    some = torch.tensor([True, True, True, False, True, True])
+    torch.testing.assert_close(
+        ke.AdjustedClassLoss(base)(pred, marked, mask=some),
+        ke.AdjustedClassLoss(base)(pred[kept & some], target[kept & some]),
+    )
+
+
+@pytest.mark.parametrize("edges", [(float("nan"),), (0.5, float("inf"))])
+def test_boundaries_are_finite(edges):
+    with pytest.raises(ValueError, match="finite numbers"):
+        ke.AdjustedBinLoss(nn.MSELoss(reduction="none"), thresholds=edges)

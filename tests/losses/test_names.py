@@ -58,6 +58,12 @@ def test_a_name_and_back(name: LossName) -> None:
     assert parse_loss(str(name)) == name
 
 
+def test_numbers_may_be_negative() -> None:
+    name = parse_loss("soft_f1(slope=5, offset=-0.85)")
+    assert name.build().settings["offset"] == -0.85
+    assert parse_loss(str(name)) == name
+
+
 @given(loss_names(), thresholds)
 def test_a_built_loss_has_the_settings_of_its_name(name: LossName, threshold: float) -> None:
     assert name.needs_threshold == ((name.adjuster or {}).get("threshold") == "sa")
@@ -140,7 +146,8 @@ def test_a_self_adaptive_loss_has_no_threshold_yet() -> None:
         ("focal(gamma=True)", "gamma must be a finite number"),
         ("focal(gamma='2')", "gamma must be a finite number"),
         ("focal(gamma=1e999)", "gamma must be a finite number"),
-        ("focal(gamma=-1)", "gamma must be a finite number"),
+        ("soft_f1(offset=--1)", "offset must be a finite number"),
+        ("focal(gamma=-1)", "gamma must be >= 0 and finite, got -1"),
         ("focal(alpha=1.5)", "alpha must lie in [0, 1], got 1.5"),
         ("wbce(balance=0)", "balance must be > 0"),
         ("ebt(radius=2.5)", "radius must be a whole number"),

@@ -40,6 +40,21 @@ def test_one_batch_gives_the_threshold_that_decides_it_best(seed, beta):
     assert float(online.value) == pytest.approx(as_good.mean() / 100, abs=1e-4)
 
 
+def test_between_two_plateaus_it_is_not_in_the_valley():
+    """F is 0.750 at 0.2 and at 0.8, and 0.529 between: the mean of all that are best is worst."""
+    prob = torch.cat([torch.full((3000,), 0.9), torch.full((2000,), 0.3), torch.full((3333,), 0.6)])
+    label = (torch.arange(8333) < 5000).float()
+    online = at_once()
+    online.update(prob, label)
+    exact = ke.calibrate_pixels([prob.numpy()], [label.numpy()])
+    assert exact.curve[round(100 * float(online.value)) - 1] == pytest.approx(exact.score, abs=1e-3)
+
+
+def test_shapes_that_would_be_broadcast_are_refused():
+    with pytest.raises(ValueError, match=r"equal shapes, got \(4, 1, 8, 8\) and \(4, 8, 8\)"):
+        OnlineThreshold().update(torch.rand(4, 1, 8, 8), torch.ones(4, 8, 8))
+
+
 def test_counts_by_hand():
     online = OnlineThreshold(memory=4)
     online.update(torch.tensor([0.005, 0.999, 0.5, 1.0]), torch.tensor([0.0, 0.0, 1.0, 1.0]))

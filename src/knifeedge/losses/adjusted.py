@@ -77,11 +77,8 @@ class AdjustedLoss(PixelLoss):
         elif isinstance(threshold, float | int):
             self.threshold = _check_threshold(threshold)
         else:
-            column = torch.as_tensor(threshold, dtype=torch.float32).detach()
-            for value in column.flatten().tolist():
-                _check_threshold(value)
             # Not in the state dict: a threshold is a setting, not a weight.
-            self.register_buffer("threshold", column, persistent=False)
+            self.register_buffer("threshold", _check_column(threshold), persistent=False)
         self.window, self.decay, self.delta = float(window), float(decay), float(delta)
         self.weight, self.detach_weight = weight, detach_weight
         # A foreign base or weight may hold parameters of its own.
@@ -93,6 +90,10 @@ class AdjustedLoss(PixelLoss):
         if online is not None and self.training and torch.is_grad_enabled():
             seen = prepare(pred.detach(), target, mask, from_logits=self.from_logits)
             online.update(probability(seen[0], self.from_logits), *seen[1:])
+        return self.judge(pred, target, mask=mask)
+
+    def judge(self, pred: Tensor, target: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The loss of a prediction from which an online threshold learns nothing."""
         return super().forward(pred, target, mask=mask)
 
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -113,9 +114,8 @@ class AdjustedLoss(PixelLoss):
         if isinstance(self.base, PixelLoss):
             values = self.base.values(pred, target, mask)
         else:
-            name = type(self.base).__name__
-            values = check_per_element(self.base(pred, target), pred, name)
-        return (adjuster + self.delta) * values
+            values = self.base(pred, target)
+        return (adjuster + self.delta) * check_per_element(values, pred, base_name(self.base))
 
     def terms(self) -> Terms | None:
         """Those of the base, with the adjuster's."""
@@ -145,17 +145,28 @@ def check_base(base: BaseLoss) -> None:
     """Refuse, at construction, a base that can be seen to reduce or not to be a loss."""
     if not callable(base):
         raise TypeError(f"base must be a loss or a callable, got {type(base).__name__}")
+    if isinstance(base, type):
+        raise TypeError(f"base must be a loss, got the class {base.__name__}; write its brackets")
+    if isinstance(base, AdjustedLoss) and isinstance(base.threshold, OnlineThreshold):
+        raise ValueError(
+            "base must not find a threshold itself; give the outer loss threshold='online'"
+        )
     if isinstance(base, RegionLoss):
         raise ValueError(
-            f"base must return one value per element, but {type(base).__name__} is one of the "
-            f"losses of whole regions; adjust a pixel loss such as WBCELoss"
+            f"{base_name(base)} must return one value per element, but is one of the losses of "
+            f"whole regions; adjust a pixel loss such as WBCELoss"
         )
     reduction = getattr(base, "reduction", "none")
     if not isinstance(base, PixelLoss) and reduction in ("mean", "sum"):
         raise ValueError(
-            f"base must return one value per element, but {type(base).__name__} has "
+            f"{base_name(base)} must return one value per element, but has "
             f'reduction={reduction!r}; construct it with reduction="none"'
         )
+
+
+def base_name(base: BaseLoss) -> str:
+    """What an error calls a base."""
+    return f"base {type(base).__name__}"
 
 
 def check_adjuster(
@@ -168,6 +179,26 @@ def check_adjuster(
         raise ValueError(f"delta must be >= 0 and finite, got {delta}; the paper's is 1")
     if weight is not None:
         check_distance_weight(weight, window=window)
+
+
+def _check_column(threshold: Sequence[float] | Tensor) -> Tensor:
+    """Thresholds of several columns, as a tensor of its own."""
+    if isinstance(threshold, Tensor) and threshold.requires_grad:
+        raise ValueError(
+            "threshold must not require a gradient: it is a setting, and would not learn; "
+            "'online' finds it"
+        )
+    try:
+        column = torch.as_tensor(threshold, dtype=torch.float32).clone()
+    except (TypeError, ValueError, RuntimeError):
+        column = torch.zeros(0)
+    if column.numel() == 0:
+        raise ValueError(
+            f"threshold must be a number, one for each column, or 'online', got {threshold!r}"
+        )
+    for value in column.flatten().tolist():
+        _check_threshold(value)
+    return column
 
 
 def _check_threshold(threshold: float) -> float:
@@ -188,7 +219,7 @@ def _agreed(base: BaseLoss, from_logits: bool | None) -> bool:
         takes = from_logits
     if from_logits not in (None, takes):
         raise ValueError(
-            f"from_logits={from_logits} does not fit the base: {type(base).__name__} takes "
-            f"{'logits' if takes else 'probabilities'}"
+            f"from_logits={from_logits} does not fit: {base_name(base)} takes "
+            f"{'logits' if takes else 'probabilities'}; that is said where it is constructed"
         )
     return takes

@@ -137,6 +137,10 @@ class WBCELoss(PixelLoss):
         _check_balance(balance)
         self.balance = balance
 
+    def extra_repr(self) -> str:
+        """What `print` shows of the loss."""
+        return f"balance={self.balance}, {super().extra_repr()}"
+
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """One value per element."""
         return _wbce(pred, target, mask, from_logits=self.from_logits, balance=self.balance)

@@ -68,6 +68,10 @@ class EBTLoss(PixelLoss):
         self.radius = radius
         self.class_weights = tuple(class_weights)
 
+    def extra_repr(self) -> str:
+        """What `print` shows of the loss."""
+        return f"radius={self.radius}, class_weights={self.class_weights}, {super().extra_repr()}"
+
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """One value per element."""
         return _ebt(
@@ -110,7 +114,9 @@ def _ebt(
 
 def _dilate(image: Tensor, radius: int) -> Tensor:
     """Maximum over a box of 2 * radius + 1, cut off at the border; one axis at a time."""
-    planes = image.reshape(-1, 1, *image.shape[-2:])
+    if image.numel() == 0:
+        return image
+    planes = image.flatten(0, -3).unsqueeze(1)
     size = 2 * radius + 1
     planes = F.max_pool2d(planes, (size, 1), stride=1, padding=(radius, 0))
     planes = F.max_pool2d(planes, (1, size), stride=1, padding=(0, radius))
@@ -118,8 +124,8 @@ def _dilate(image: Tensor, radius: int) -> Tensor:
 
 
 def _check(radius: int, class_weights: Sequence[float]) -> None:
-    if radius < 0:
-        raise ValueError(f"radius must be >= 0 pixels, got {radius}; the paper's is 7")
+    if not isinstance(radius, int) or radius < 0:
+        raise ValueError(f"radius must be >= 0 and whole, got {radius} pixels; the paper's is 7")
     if len(class_weights) != 3 or any(not w >= 0 for w in class_weights):
         raise ValueError(
             f"class_weights must be three numbers >= 0 (edge, boundary, texture), "

@@ -61,6 +61,10 @@ class FocalLoss(PixelLoss):
         _check(gamma, alpha)
         self.gamma, self.alpha = gamma, alpha
 
+    def extra_repr(self) -> str:
+        """What `print` shows of the loss."""
+        return f"gamma={self.gamma}, alpha={self.alpha}, {super().extra_repr()}"
+
     def values(self, pred: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """One value per element."""
         return _focal(

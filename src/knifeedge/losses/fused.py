@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knifeedge.distance import SERIES_BELOW
 from knifeedge.losses import kernels
 from knifeedge.losses.reduction import PixelLoss, Terms
 
@@ -113,7 +112,6 @@ class _Settings(NamedTuple):
     rate: float = 0.0
     scale: float = 0.0
     delta: float = 0.0
-    lowest: float = 0.0
     adjusted: bool = False
     series: bool = False
 
@@ -127,9 +125,7 @@ def _settings(window: float, decay: float, delta: float) -> _Settings:
     # A few bits more, as in `distance_weight`: at 0 the clamped weight is 1 however it rounds.
     more = 1 + 4 * torch.finfo(torch.float32).eps
     scale = more * rate / -math.expm1(-rate) if rate else more
-    # In the threshold itself `distance_weight` has a slope, but from its series it has none.
-    lowest = 0.0 if rate >= SERIES_BELOW else torch.finfo(torch.float32).tiny
-    return _Settings(window, rate, scale, delta, lowest, True, rate < EXPONENTIAL_FROM)
+    return _Settings(window, rate, scale, delta, True, rate < EXPONENTIAL_FROM)
 
 
 class _Fused(torch.autograd.Function):
@@ -178,7 +174,8 @@ class _Last(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> None:
         raise RuntimeError(
             "a loss on a CUDA device has first derivatives alone; for second ones take it with "
-            'reduction="none", and the mean of that'
+            'reduction="none", and the mean of that (an adjuster with another weight, too: the '
+            "exponential one can be differentiated once)"
         )
 
 

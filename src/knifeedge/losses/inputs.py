@@ -51,38 +51,42 @@ def align(
             f"pred must be floating point, got {pred.dtype}; pass the model's output, or "
             f"convert with .float()"
         )
-    target = _like("target", target, pred)
-    return pred, target, None if mask is None else _like("mask", mask, pred).bool()
+    target = in_shape_of(pred, target, names=("pred", "target"))
+    if mask is not None:
+        mask = in_shape_of(pred, mask, names=("pred", "mask")).bool()
+    return pred, target, mask
 
 
 def check_per_element(values: object, pred: Tensor, name: str) -> Tensor:
-    """Refuse a base loss that reduces; bring one value per element to the prediction's shape."""
+    """Refuse a loss that reduces; bring one value per element to the prediction's shape."""
     if not isinstance(values, Tensor) or values.numel() != pred.numel():
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"base must return one value per element, but {name} returned {got} for "
+            f"{name} must return one value per element, but returned {got} for "
             f'{tuple(pred.shape)}; construct it with reduction="none" (a loss of whole regions, '
             f"such as Dice, has no values per element)"
         )
     return values.reshape(pred.shape)
 
 
-def _like(name: str, other: Tensor, pred: Tensor) -> Tensor:
+def in_shape_of(pred: Tensor, other: Tensor, *, names: tuple[str, str]) -> Tensor:
     """`other` in `pred`'s shape, where the two differ by nothing but a channel of one."""
     if other.shape == pred.shape:
         return other
-    if pred.ndim == other.ndim + 1 and pred.shape == (*other.shape[:1], 1, *other.shape[1:]):
+    if 0 < other.ndim < pred.ndim and pred.shape == (*other.shape[:1], 1, *other.shape[1:]):
         return other.unsqueeze(1)
-    if other.ndim == pred.ndim + 1 and other.shape == (*pred.shape[:1], 1, *pred.shape[1:]):
+    if 0 < pred.ndim < other.ndim and other.shape == (*pred.shape[:1], 1, *pred.shape[1:]):
         return other.squeeze(1)
     raise ValueError(
-        f"pred and {name} must have equal shapes, got {tuple(pred.shape)} and "
+        f"{names[0]} and {names[1]} must have equal shapes, got {tuple(pred.shape)} and "
         f"{tuple(other.shape)}; only a channel dimension of 1 may be left out"
     )
 
 
 def _check_unit_range(name: str, values: Tensor, remedy: str) -> None:
     if values.device.type != "cpu" or torch.compiler.is_compiling() or values.numel() == 0:
+        return
+    if torch._C._are_functorch_transforms_active():  # under vmap there is no number to be read
         return
     low, high = (float(v) for v in values.detach().aminmax())
     if not (low >= 0.0 and high <= 1.0):

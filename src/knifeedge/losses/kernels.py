@@ -47,7 +47,6 @@ def sum_up(
     rate: tl.tensor,
     scale: tl.tensor,
     delta: tl.tensor,
-    lowest: tl.tensor,
     ADJUSTED: tl.constexpr,
     SERIES: tl.constexpr,
     MOVING: tl.constexpr,
@@ -72,7 +71,7 @@ def sum_up(
         x, y, counts = _read(logits, target, mask, start, n, BLOCK)
         value, p, _, _ = _cross_entropy(x, y)
         if ADJUSTED:
-            weight, _ = _adjuster(p, y, threshold, window, rate, scale, lowest, SERIES)
+            weight, _ = _adjuster(p, y, threshold, window, rate, scale, SERIES)
             value *= weight + delta
         value = tl.where(counts, value, 0.0)
         positive += y * value
@@ -153,7 +152,6 @@ def differentiate(
     rate: tl.tensor,
     scale: tl.tensor,
     delta: tl.tensor,
-    lowest: tl.tensor,
     ADJUSTED: tl.constexpr,
     SERIES: tl.constexpr,
     DETACHED: tl.constexpr,
@@ -175,7 +173,7 @@ def differentiate(
         x, y, counts = _read(logits, target, mask, start, n, BLOCK)
         value, p, slope, change = _cross_entropy(x, y)
         if ADJUSTED:
-            weight, by_distance = _adjuster(p, y, threshold, window, rate, scale, lowest, SERIES)
+            weight, by_distance = _adjuster(p, y, threshold, window, rate, scale, SERIES)
             slope *= weight + delta
             if not DETACHED:
                 slope += by_distance * (2.0 * y - 1.0) * change * value
@@ -233,7 +231,6 @@ def _adjuster(
     window: tl.tensor,
     rate: tl.tensor,
     scale: tl.tensor,
-    lowest: tl.tensor,
     SERIES: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
     """The weight of the masked distance, and its derivative by it; see `distance_weight`.
@@ -251,5 +248,5 @@ def _adjuster(
     else:
         power = tl.exp(x)
         raw = (power - 1.0) * (-scale / rate)
-    inside = (distance >= lowest) & (distance <= window)
+    inside = (distance > 0.0) & (distance <= window)
     return tl.minimum(raw, 1.0), tl.where(inside, power * (-scale / window), 0.0)

@@ -7,16 +7,17 @@ decision boundary. Two classes, or one threshold, give `AdjustedLoss`.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from knifeedge.adjuster import bin_distance, class_margin, weigh_distance
 from knifeedge.distance import DistanceWeight, at_least_float32
-from knifeedge.losses.adjusted import BaseLoss, check_adjuster, check_base
-from knifeedge.losses.inputs import check_per_element
+from knifeedge.losses.adjusted import BaseLoss, base_name, check_adjuster, check_base
+from knifeedge.losses.buffers import PreciseBuffers
+from knifeedge.losses.inputs import check_per_element, in_shape_of
 from knifeedge.losses.reduction import Reduction, check_reduction, reduce
 
 
-class _ManyValuedLoss(nn.Module):
+class _ManyValuedLoss(PreciseBuffers):
     """Settings and reduction shared by the two losses; they say the distance."""
 
     def __init__(
@@ -44,18 +45,24 @@ class _ManyValuedLoss(nn.Module):
         )
         if self.detach_weight:
             adjuster = adjuster.detach()
-        values = check_per_element(values, distance, type(self.base).__name__)
+        values = check_per_element(values, distance, base_name(self.base))
         return reduce((adjuster + self.delta) * values, mask, self.reduction)
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the loss."""
+        settings = f"window={self.window}, decay={self.decay}, delta={self.delta}"
+        return f"{settings}, reduction={self.reduction!r}"
 
 
 class AdjustedClassLoss(_ManyValuedLoss):
     """Adjusted loss for K exclusive classes: see `class_margin` for the distance.
 
     Args:
-        base: a loss with one value per element, such as `CrossEntropyLoss(reduction="none")`.
+        base: a loss with one value per element, such as `CrossEntropyLoss(reduction="none")`. What
+            its `ignore_index` marks is left out, as with a mask.
         window, decay, delta, weight, detach_weight, reduction: as in `AdjustedLoss`.
 
-    >>> loss = AdjustedClassLoss(nn.CrossEntropyLoss(reduction="none"))
+    >>> loss = AdjustedClassLoss(torch.nn.CrossEntropyLoss(reduction="none"))
     >>> loss(torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([1]))
     tensor(0.2395)
     """
@@ -70,7 +77,11 @@ class AdjustedClassLoss(_ManyValuedLoss):
             )
         logits = at_least_float32(logits)
         if mask is not None:
-            mask = mask.bool()
+            mask = in_shape_of(target, mask, names=("target", "mask")).bool()
+        ignored = getattr(self.base, "ignore_index", None)
+        if ignored is not None:
+            mask = target != ignored if mask is None else mask & (target != ignored)
+        if mask is not None:
             logits = logits.where(mask.unsqueeze(1), 0.0)
             target = target.where(mask, 0)
         distance = class_margin(logits.softmax(dim=1), target)
@@ -89,7 +100,7 @@ class AdjustedBinLoss(_ManyValuedLoss):
         window, decay, delta, weight, detach_weight, reduction: as in `AdjustedLoss`; the window
             is in the scalar's unit.
 
-    >>> loss = AdjustedBinLoss(nn.MSELoss(reduction="none"), thresholds=(1.0, 2.0))
+    >>> loss = AdjustedBinLoss(torch.nn.MSELoss(reduction="none"), thresholds=(1.0, 2.0))
     >>> loss(torch.tensor([1.9, 2.1]), torch.tensor([1.5, 1.5]))
     tensor(0.5066)
     """
@@ -118,8 +129,12 @@ class AdjustedBinLoss(_ManyValuedLoss):
             reduction=reduction,
         )
         edges = torch.as_tensor(thresholds, dtype=torch.float32)
-        if edges.ndim != 1 or len(edges) == 0 or not bool((edges.diff() > 0).all()):
-            raise ValueError(f"thresholds must be a strictly increasing list, got {edges.tolist()}")
+        rising = edges.ndim == 1 and len(edges) > 0 and bool((edges.diff() > 0).all())
+        if not rising or not bool(edges.isfinite().all()):
+            raise ValueError(
+                f"thresholds must be a strictly increasing list of finite numbers, got "
+                f"{edges.tolist()}"
+            )
         self.register_buffer("thresholds", edges, persistent=False)
 
     def forward(self, value: Tensor, target: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -132,7 +147,7 @@ class AdjustedBinLoss(_ManyValuedLoss):
         value = at_least_float32(value)
         target = target.to(value.dtype)
         if mask is not None:
-            mask = mask.bool()
+            mask = in_shape_of(value, mask, names=("value", "mask")).bool()
             value, target = value.where(mask, 0.0), target.where(mask, 0.0)
         edges = self.thresholds.to(value.dtype)
         bins = torch.bucketize(target, edges, right=True)

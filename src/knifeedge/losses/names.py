@@ -112,15 +112,18 @@ class LossName:
         """The loss itself.
 
         >>> parse_loss("focal(gamma=3)").build()
-        FocalLoss(from_logits=True, reduction='mean')
+        FocalLoss(gamma=3.0, alpha=0.25, from_logits=True, reduction='mean')
         """
         if self.needs_threshold:
             raise ConfigError(
                 f"{self} needs a calibrated threshold: `knifeedge protocol` finds it, or name one,"
                 " such as baa-0.7"
             )
-        whole = {key: int(v) if v == int(v) else v for key, v in self.base_options.items()}
-        base = LOSSES[self.base](**whole)  # type: ignore[arg-type]
+        defaults = _option_defaults(LOSSES[self.base])
+        options: dict[str, Any] = {
+            key: type(defaults[key])(value) for key, value in self.base_options.items()
+        }
+        base = LOSSES[self.base](**options)
         if self.adjuster is None:
             return base
         settings: dict[str, Any] = dict(self.adjuster)
@@ -146,7 +149,7 @@ def parse_loss(text: str) -> LossName:
         ConfigError: An unknown name or option, answered with the known ones.
 
     >>> parse_loss("baa(base=swbce, threshold=0.6)").build().base
-    SWBCELoss(from_logits=True, reduction='mean')
+    SWBCELoss(balance=1.1, from_logits=True, reduction='mean')
     >>> parse_loss("wbec")
     Traceback (most recent call last):
     knifeedge.errors.ConfigError: there is no loss 'wbec' (the closest is 'wbce'); there are ...
@@ -208,10 +211,13 @@ def _loss(node: ast.expr) -> LossName:
 def _value(key: str, node: ast.expr) -> float | str:
     if key == "threshold" and isinstance(node, ast.Name) and node.id in (SELF_ADAPTIVE, ONLINE):
         return node.id
+    sign = 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        sign, node = -1, node.operand
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         value = float(node.value)  # type: ignore[arg-type]
         if value < float("inf"):
-            return value
+            return sign * value
     raise _UnreadableError(f"{key} must be a finite number")
 
 

@@ -13,16 +13,18 @@ pixels instead of by thinning.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from knifeedge.losses.buffers import PreciseBuffers
 from knifeedge.losses.reduction import sum_over_ranks
 
 BINS = 100  # so that the thresholds are 0.01 .. 0.99, those of the benchmark
 SAMPLES = 2**20  # at most so many elements of a batch are counted, evenly spaced
 PLATEAU = 1e-3  # thresholds whose F is this close to the best are as good
+VALLEY = 1e-2  # where F falls this far below the best, another plateau begins behind it
 
 
-class OnlineThreshold(nn.Module):
+class OnlineThreshold(PreciseBuffers):
     """The threshold of an `AdjustedLoss` that is found while training.
 
     Everything stays on the device: nothing waits for it. Over several ranks the counts are those
@@ -66,7 +68,12 @@ class OnlineThreshold(nn.Module):
         low, high = bounds
         for name, right, must, got in (
             ("beta", 0 < beta < float("inf"), "> 0 and finite", beta),
-            ("tolerance", tolerance in range(33), "a whole number, 0 to 32", tolerance),
+            (
+                "tolerance",
+                isinstance(tolerance, int) and tolerance in range(33),
+                "a whole number, 0 to 32",
+                tolerance,
+            ),
             ("bounds", 0 < low <= high < 1, "two numbers in (0, 1), in order", bounds),
             ("start", low <= start <= high, f"within the bounds {low} and {high}", start),
             ("warm_up", warm_up >= 0, ">= 0", warm_up),
@@ -89,6 +96,11 @@ class OnlineThreshold(nn.Module):
             target: labels in [0, 1], of the same shape; above one half is positive.
             mask: elements that count; None for all.
         """
+        if prob.shape != target.shape:
+            raise ValueError(
+                f"prob and target must have equal shapes, got {tuple(prob.shape)} and "
+                f"{tuple(target.shape)}"
+            )
         if self.counts.device != prob.device:
             self.to(prob.device)
         found = sum_over_ranks(self._count(prob.detach().float(), target.detach(), mask))
@@ -116,14 +128,17 @@ class OnlineThreshold(nn.Module):
     def _best(self) -> tuple[Tensor, Tensor]:
         """The threshold with the greatest F-beta, and whether there is one.
 
-        Of several as good, within PLATEAU, it is their mean.
+        Of several as good, within PLATEAU, it is their mean. It would lie in the valley between
+        two plateaus; there it is the mean of the one that has the best, of equals the lower.
         """
         false_alarms, hits = self.counts.flip(1).cumsum(1).flip(1)[:, 1:]
         squared, positives = self.beta**2, self.counts[1].sum()
         f = (1 + squared) * hits / (hits + false_alarms + squared * positives).clamp(min=1e-9)
-        good = (f >= f.max() - PLATEAU).to(f.dtype)
+        best, at = f.max(dim=0, keepdim=True)
+        below = (f < best - VALLEY).cumsum(dim=0)  # goes on only in valleys
+        good = ((f >= best - PLATEAU) & (below == below.gather(0, at))).to(f.dtype)
         thresholds = torch.arange(1, BINS, dtype=f.dtype, device=f.device) / BINS
-        return (good * thresholds).sum() / good.sum(), f.max() > 0
+        return (good * thresholds).sum() / good.sum(), best[0] > 0
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -137,7 +152,7 @@ def _spread(x: Tensor, radius: int) -> Tensor:
             "an online threshold with a tolerance takes maps (N, 1, H, W) or (N, H, W), got"
             f" {tuple(x.shape)}; without one (tolerance=0) it takes any shape"
         )
-    return F.max_pool2d(x, 2 * radius + 1, stride=1, padding=radius)
+    return F.max_pool2d(x, 2 * radius + 1, stride=1, padding=radius) if x.numel() else x
 
 
 def _is_ridge(x: Tensor) -> Tensor:

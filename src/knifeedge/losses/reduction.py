@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from knifeedge.losses.inputs import align, prepare
+from knifeedge.losses.buffers import PreciseBuffers
+from knifeedge.losses.inputs import align, check_per_element, prepare
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = get_args(Reduction)  # here: PyTorch 2.6 cannot compile a call of it
@@ -40,7 +41,7 @@ class Terms(NamedTuple):
     detach_weight: bool = False
 
 
-class PixelLoss(nn.Module):
+class PixelLoss(PreciseBuffers):
     """Base of the losses here: subclasses say `values`, one per element; this reduces them.
 
     Args:
@@ -126,7 +127,8 @@ def loss_of(
     pred, target, mask = prepare(pred, target, mask, from_logits=from_logits)
 
     def loss(pred: Tensor) -> Tensor:
-        return reduce(values(pred, target, mask), mask, reduction)
+        each = check_per_element(values(pred, target, mask), pred, "values")
+        return reduce(each, mask, reduction)
 
     if (
         fusible

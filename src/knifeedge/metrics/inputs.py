@@ -129,6 +129,15 @@ def as_edges(array: npt.ArrayLike, label_threshold: float = LABEL_THRESHOLD) -> 
             f"a ground truth must be a (H, W) array of numbers, got {values.dtype} of shape "
             f"{values.shape}"
         )
+    return positives(values, label_threshold)
+
+
+def positives(values: Array, label_threshold: float = LABEL_THRESHOLD) -> Edges:
+    """The rule of `as_edges` for an array of any shape that is not empty.
+
+    >>> positives(np.array([0.2, 0.9]))
+    array([False,  True])
+    """
     low, high = float(values.min()), float(values.max())  # NaN carries through to the test
     if values.dtype.kind in "biu" and low >= 0 and high <= 1:
         return values.astype(bool)
