@@ -30,7 +30,7 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
-from shipping.card import CARD, FOLDS, RECORD, WEIGHTS, card
+from shipping.card import CARD, FOLDS, RECORD, REFERENCE, WEIGHTS, card
 from shipping.choosing import cross_validate
 from shipping.images import SETS, Mixture, open_sets
 from shipping.scoring import cpu_name, find_threshold, quoted_hed, score, seconds_an_image, sobel
@@ -222,7 +222,8 @@ def main() -> None:
         if "score" in parts:
             write_json(path, json.loads(path.read_text()) | judge(given))
         if "card" in parts:
-            page = card(json.loads(path.read_text()), read_folds(given.out / FOLDS))
+            others = json.loads((ROOT / REFERENCE).read_text())["detectors"]
+            page = card(json.loads(path.read_text()), read_folds(given.out / FOLDS), others)
             write_atomically(given.out / CARD, page.encode())
     except (KnifeEdgeError, ValueError, OSError) as error:
         raise SystemExit(f"weights: {error}") from None

@@ -20,4 +20,6 @@ def main(model: str, picture: str, out: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        raise SystemExit(f"usage: {sys.argv[0]} MODEL.onnx PICTURE MAP.png")
     main(*sys.argv[1:])

@@ -144,6 +144,17 @@ def test_records_whose_maps_have_false_borders_are_to_be_run_again(reproduce, pa
     assert not reproduce.plan_page(reproduce.parse(["--outdated", "--out", str(tmp_path)]))
 
 
+def test_versions_that_score_otherwise_are_not_compared(records, tmp_path):
+    """Some seeds were run again: the others of one name are none beside another's."""
+    for seed in (0, 1, 2):
+        write(tmp_path, f"uded-hed-{seed}", make_record(seed))
+        old = {} if seed else {"version": records.FALSE_BORDERS}
+        write(tmp_path, f"uded-hed-online-{seed}", make_record(seed) | old)
+    groups = records.read_groups(tmp_path.glob("*.json"))
+    main, online = groups["uded-hed"], groups["uded-hed-online"]
+    assert list(online.beside(main)) == list(main.beside(online)) == [1, 2]
+
+
 def test_runs_at_a_time_fail_without_stopping_the_others(reproduce, tmp_path, capfd):
     (tmp_path / "UDED").mkdir()
     given = ["--root", str(tmp_path / "UDED"), "--runs", str(tmp_path / "runs"), "--jobs", "2"]

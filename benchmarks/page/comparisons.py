@@ -125,19 +125,20 @@ def attention_section(groups: Groups) -> str:
         " paper's EES3-Double is the convolutional selector. With `attention=True` they do.",
     ]
     plain, other = (groups.get(name) for name in ("uded-ees3-double", ATTENTION.name))
-    if plain is None or other is None:
+    if plain is None or other is None or not other.beside(plain):
         return "\n\n".join([*parts, not_run(ATTENTION)])
+    both = plain.beside(other), other.beside(plain)
     parts.append(f"{_epochs(other)}:".capitalize())
     rows = []
     for protocol in (STRICT, RELAXED):
         for loss in losses_of(other.runs, protocol):
-            values = [column(group.runs, loss, protocol, "ods") for group in (plain, other)]
+            values = [column(runs, loss, protocol, "ods") for runs in both]
             found = compare(values[1], values[0])
             cells = (mean_cell(values[0]), mean_cell(values[1]), difference_cell(found))
             rows.append((f"`{protocol}`", loss.upper(), *cells))
     head = ("UDED, ODS", "loss", "convolutional", "with attention", "difference")
     parts.append(table(head, rows))
-    if len(other.records) == 1:
+    if len(both[0]) == 1:
         parts.append("One seed has no interval: nothing is shown by these differences.")
     return "\n\n".join(parts)
 
@@ -193,7 +194,7 @@ def _beside(groups: Groups, name: str) -> Runs:
     if name not in groups:
         return {}
     found = (groups[key] for key in ("uded-hed", SHORT.name) if key in groups)
-    same = (one.runs for one in found if _epochs(one) == _epochs(groups[name]))
+    same = (one.beside(groups[name]) for one in found if _epochs(one) == _epochs(groups[name]))
     return next(same, {})
 
 

@@ -77,6 +77,12 @@ ABLATION = Wanted(
     3,
     f"{_SHORT} --losses ablation --name ablation",
 )
+ONLINE = Wanted(
+    "BAA-Online, HED on UDED",
+    "uded-hed-online",
+    6,
+    "--data UDED --model hed --losses baa-online --name online",
+)
 _UDED = (
     _plain("UDED", "hed", 8),
     _plain("UDED", "dexined", 3, epochs=25),
@@ -87,7 +93,7 @@ _BSDS500 = tuple(_plain("BSDS500", model, 1, epochs=8) for model in MODELS)
 TABLES = (*_UDED, *_BSDS500)
 # In the order of their worth; large networks on BSDS500 where time is left.
 PLANNED = (
-    *(_UDED[0], _BSDS500[0], *_UDED[1:], ATTENTION, *FOLD_RUNS, SHORT, FLOAT32, ABLATION),
+    *(_UDED[0], ONLINE, _BSDS500[0], *_UDED[1:], ATTENTION, *FOLD_RUNS, SHORT, FLOAT32, ABLATION),
     *_BSDS500[1:],
 )
 ELSEWHERE = tuple(_plain(data, model, 1) for data in ("BRIND", "BIPED2") for model in MODELS)

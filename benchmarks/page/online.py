@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from page.cells import difference_cell, listed, mean_cell, seeds_of, table, verdict
-from page.records import BASELINE, STRICT, Group, Record, column, compare
+from page.missing import ONLINE as WANTED, not_run
+from page.records import (
+    BASELINE,
+    STRICT,
+    WITH_FALSE_BORDERS,
+    Group,
+    Record,
+    column,
+    compare,
+)
 
 ONLINE = "baa-online"
 BESIDE = {BASELINE: "WBCE", "baa-0.7": "BAA-0.7", "baa-sa": "BAA-SA"}
@@ -19,10 +28,11 @@ def online_section(groups: Mapping[str, Group]) -> str:
         " training; BAA-Online one training.",
     ]
     main, other = groups.get("uded-hed"), groups.get("uded-hed-online")
-    seeds = [s for s in other.records if s in main.records] if main and other else []
+    seeds = list(other.beside(main)) if main and other else []
     if main is None or other is None or not seeds:
-        command = f"python benchmarks/reproduce.py --losses {ONLINE} --name online --seeds 0,1,2"
-        return "\n\n".join([*parts, f"Not run; the records come from `{command}`."])
+        return "\n\n".join([*parts, not_run(WANTED)])
+    if other.outdated:
+        parts.append(WITH_FALSE_BORDERS)
     runs = {loss: [_entry(main.records[seed], loss) for seed in seeds] for loss in BESIDE}
     runs[ONLINE] = [_entry(other.records[seed], ONLINE) for seed in seeds]
     parts += [_scores(main, other, seeds), _thresholds(main, runs, seeds)]

@@ -43,7 +43,8 @@ def speed_section(measured: Numbers, reference: Mapping[str, Numbers], groups: G
     if measured:
         parts.append(
             f"On an {measured['device']} with PyTorch {measured['torch']}; the author's program on"
-            f" the same kind of card. `{SCRIPT}` measures it."
+            f" the same kind of card. `{SCRIPT}` measures it. What is wanted was set beforehand, in"
+            " `results/reference.json`."
         )
     parts += [_steps(measured, author, wanted), _loss(measured, author, wanted)]
     parts += [_run(measured, author, wanted, groups), _predict(measured)]

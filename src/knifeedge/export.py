@@ -214,7 +214,11 @@ def _check_arguments(out: Path, format: str, *, check: bool) -> None:
         raise ConfigError(f"format must be one of {known}, got {format!r}")
     check_target(out)
     if out.suffix != SUFFIXES[format]:
-        raise ConfigError(f"the file must end in {SUFFIXES[format]} for this format, got {out}")
+        (other,) = (end for name, end in SUFFIXES.items() if name != format)
+        raise ConfigError(
+            f"the file must end in {SUFFIXES[format]} for this format, got {out}; {other} is the"
+            " other one's (--format)"
+        )
     if format == "torch" and not _can_defer_guards():
         raise ConfigError(f"the format torch-export needs PyTorch 2.9, got {torch.__version__}")
     if format == "onnx":
