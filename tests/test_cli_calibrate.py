@@ -9,11 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from command_line import TINY, call, done, refused
+from command_line import TINY, call, deny_writing, done, refused
 from knifeedge.calibration import calibrate, calibrate_pixels
-from knifeedge.config import ModelConfig
+from knifeedge.config import DataConfig, ModelConfig
 from knifeedge.data import load_dataset
 from knifeedge.engine import WeightsInfo, load_model, predict, save_model
+from knifeedge.engine.calibrate import calibrate_weights
 from knifeedge.engine.checkpoint import read_info
 from knifeedge.engine.predict import to_bytes
 from knifeedge.models import create_model
@@ -88,6 +89,29 @@ def test_another_protocol_and_other_images(run: Path) -> None:
     assert read_info(run).calibration["data"]["options"] == DATA
 
 
+@pytest.mark.parametrize("name", ["UDED", "uded", "folder", "synthetic"])
+@pytest.mark.parametrize("split", ["test", "all"])
+def test_test_images_are_refused_in_every_set(run: Path, name: str, split: str) -> None:
+    message = refused("calibrate", run, "--data", name, "--split", split)
+    assert "tunes the threshold on the images that judge it" in message
+
+
+def test_what_is_wrong_is_told_before_the_prediction(run: Path, monkeypatch) -> None:
+    monkeypatch.setattr("knifeedge.engine.calibrate.predict_set", None)  # a call would fail
+    assert "unknown protocol 'strict'" in refused("calibrate", run, "--protocol", "strict")
+    assert "beta must be > 0 and finite" in refused("calibrate", run, "--pixels", "--beta", -1)
+    deny_writing(monkeypatch)
+    assert "model.safetensors cannot be written" in refused("calibrate", run)
+
+
+def test_progress_is_told_for_every_image(run: Path) -> None:
+    told: list = []
+    data = DataConfig("synthetic", "train", options=DATA)
+    with pytest.warns(UserWarning, match="were trained on"):
+        calibrate_weights(run, data, protocol=None, progress=lambda *now: told.append(now))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
 def test_the_test_split_is_refused_unless_told_in_words(run: Path) -> None:
     message = refused("calibrate", run, "--split", "test")
     assert "tunes the threshold on the images that judge it" in message
@@ -112,7 +136,7 @@ def test_a_set_without_edges(run: Path, tmp_path: Path) -> None:
     for part in ("images", "labels"):
         (tmp_path / part).mkdir()
         Image.fromarray(np.zeros((20, 20), np.uint8)).save(tmp_path / part / "a.png")
-    places = ("--data", "folder", "--root", tmp_path, "--split", "all")
+    places = ("--data", "folder", "--root", tmp_path, "--split", "train")
     for way in ((), ("--pixels",)):
         assert "edge" in refused("calibrate", run, *places, *way)
     assert read_info(run).threshold is None
@@ -146,7 +170,9 @@ def test_weights_that_cannot_be_written(run: Path, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("knifeedge.disk.os.fsync", full)
-    assert "No space left on device" in refused("calibrate", run, "--pixels")
+    message = refused("calibrate", run, "--pixels")
+    assert "No space left on device" in message
+    assert "continue the run" not in message  # there is none
     assert (run / "model.safetensors").read_bytes() == before
 
 

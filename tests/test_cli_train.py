@@ -132,6 +132,18 @@ def test_data_and_model_have_options_of_their_own(given) -> None:
     assert config.model == ModelConfig("hed", {"side_channels": 21, "vgg16": "a=b"})
 
 
+def test_options_are_read_as_what_takes_them(given) -> None:
+    """A folder may be called 2024; yes and no may be written as in Python."""
+    config = given(
+        *("--data", "folder", "--data-option", "images=2024", "--data-option", "labels=None"),
+        *("--data-option", "invert=False", "--data-option", "ignore=None"),
+        *("--model", "hed", "--model-option", "vgg16=5"),
+    )
+    wanted = {"images": "2024", "labels": "None", "invert": False, "ignore": None}
+    assert config.data.options == wanted
+    assert config.model.options == {"vgg16": "5"}
+
+
 def test_a_file_and_what_goes_before_it(given, tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text(
@@ -198,17 +210,19 @@ def test_a_data_set_without_edges(bare: Path, tmp_path: Path) -> None:
         (("--model", "ees3-double"), "trains on top of frozen networks: give their weights"),
         (("--model-option", "kernel=3"), "model 'tiny' has no option 'kernel'"),
         (("--model-option", "kernel"), "--model-option must be KEY=VALUE, got 'kernel'"),
-        (("--data", "UDDE"), "there is no data set 'UDDE'; there are BSDS500"),
+        (("--data", "UDDE"), "there is no data set 'UDDE' (the closest is 'UDED'); there are"),
         (("--data", "folder", "--root", "nowhere"), "folder has no option 'count'"),
         (("--split", "trian"), "synthetic has no split 'trian'; it has train"),
         (("--learning-rate", "nan"), "learning_rate must be at least 0 and finite, got nan"),
         (("--learning-rate", "1e40"), "learning_rate must be at most 1e+30, got 1e+40"),
         (("--seed", 2**64), "seed must be at most"),
-        (("--precision", "16"), "precision must be one of '32-true', 'bf16-mixed', got '16'"),
+        (("--precision", "16"), "precision must be '32-true' or 'bf16-mixed', got '16'"),
         (("--accelerator", "tpu"), "accelerator must be auto, cpu or cuda, got 'tpu'"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read: No such file"),
         (("--data-option", "cuont=3"), "no option 'cuont' (the closest is 'count')"),
         (("--data-option", "size=abc"), "size must be a whole number"),
+        (("--data-option", "seed=1.5"), "seed must be a whole number, got 1.5"),
+        (("--crop", 10**9), "crop must be at most 8192, got 1000000000"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
@@ -243,14 +257,14 @@ def test_nothing_named() -> None:
             "crop = 32\nepoch = 3\n",
             "a.toml, line 2: there is no key 'epoch' (the closest",
         ),
-        ("a.toml", "crop = '32'\n", "a.toml, line 1: crop must be of type int, got '32'"),
+        ("a.toml", "crop = '32'\n", "a.toml, line 1: crop must be a whole number, got '32'"),
         ("a.toml", "crop = 0\n", "a.toml: crop must be at least 1 and finite, got 0"),
         ("a.toml", "crop = \n", "a.toml is not TOML"),
         ("a.json", '{\n "crop": 32,\n "sede": 1\n}', "a.json, line 3: there is no key 'sede'"),
         ("a.json", "[1]", "a.json: a configuration must be a table, got [1]"),
         ("a.json", "null", "a.json: a configuration must be a table, got None"),
         ("a.json", '{"data": "UDED"}', "a.json, line 1: data must be a table, got 'UDED'"),
-        ("a.toml", "[data]\nname = 'UDED'\noptions = 3\n", "line 3: options must be of type table"),
+        ("a.toml", "[data]\nname = 'UDED'\noptions = 3\n", "line 3: options must be a table"),
         ("a.toml", "[data]\nnmae = 'UDED'\n", "line 2: there is no key 'nmae' in [data] (the clos"),
     ],
 )

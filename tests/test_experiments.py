@@ -433,13 +433,15 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("seeds =", "sedes =", 9, "no key 'sedes' (the closest is 'seeds')"),
         ("epochs", "epoch", 24, "no setting 'epoch' in [training] (the closest is 'epochs')"),
         ("epochs = 3", "seed = 3", 24, "no setting 'seed' in [training]"),
-        ("epochs = 3", 'epochs = "3"', 24, "epochs must be of type int, got '3' in [training]"),
+        ("epochs = 3", 'epochs = "3"', 24, "epochs must be a whole number, got '3' in [training]"),
         ("epochs = 3", "epochs = 0", 24, "epochs must be at least 1"),
-        ('"32-true"', '"32"', 25, "precision must be one of '32-true', 'bf16-mixed', got '32'"),
+        ('"32-true"', '"32"', 25, "precision must be '32-true' or 'bf16-mixed', got '32'"),
         ('["tiny"', '["tinny"', 3, "no model 'tinny' (the closest is 'tiny')"),
         ("side_channels", "side_chanels", 3, "(the closest is 'side_channels')"),
         ('  "UDED"', '  "UDEDD"', 5, "no data set 'UDEDD' (the closest is 'UDED')"),
-        ("count", "cuont", 6, "no option of data set synthetic 'cuont' (the closest is 'count')"),
+        ("count", "cuont", 6, "synthetic has no option 'cuont' (the closest is 'count')"),
+        ("count = 4", "count = '4'", 6, "count must be a whole number, got '4'"),
+        ("channels = 21", "channels = 2.1", 3, "side_channels must be a whole number, got 2.1"),
         ("label", "lable", 3, "no key 'lable' in [models] (the closest is 'label')"),
         ('"wide" }', '"../wide" }', 3, "a label may have letters"),
         (', label = "wide"', ', label = "tiny"', 3, "models has tiny twice; give one of them a"),
@@ -472,6 +474,13 @@ def test_a_typo_is_refused_with_its_line(
         read_experiment(path)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
     assert message in str(caught.value)
+
+
+def test_two_runs_with_one_folder_are_refused() -> None:
+    models = (ModelChoice("tiny", label="a"), ModelChoice("tiny", label="a-b"))
+    datasets = (DataChoice("synthetic", label="b-c"), DataChoice("synthetic", label="c"))
+    with pytest.raises(ConfigError, match="two runs would share the folder a-b-c-SEED; change"):
+        ExperimentConfig("twins", models, datasets, ("wbce",))
 
 
 def test_other_faults_of_a_file(tmp_path: Path) -> None:

@@ -363,3 +363,35 @@ def test_extractors_are_stages_of_the_same_protocol(tmp_path):
     frozen = load_file(tmp_path / "baa-sa" / "model.safetensors")
     for name, value in load_file(weights).items():
         assert torch.equal(frozen[f"extractor.{name}"], value)
+    # It goes on from another spelling of its folder, and from where it was moved to.
+    again = run_protocol(config, tmp_path / ".." / tmp_path.name)
+    assert again.thresholds == result.thresholds
+    (tmp_path / "baa-sa" / "scores-one-pixel.json").unlink()
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    assert run_protocol(config, moved).thresholds == result.thresholds
+
+
+def test_a_protocol_of_an_earlier_version_goes_on(done):
+    """A setting that did not exist then had what is its default now."""
+    result, _ = done
+    path = result.folder / "config.json"
+    before = path.read_text()
+    saved = json.loads(before)
+    assert saved.pop("refresh") == 1
+    path.write_text(json.dumps(saved))
+    try:
+        assert run_protocol(CONFIG, result.folder).thresholds == result.thresholds
+        with pytest.raises(ConfigError, match="another protocol: its refresh is 1, not 5"):
+            run_protocol(replace(CONFIG, refresh=5), result.folder)
+    finally:
+        path.write_text(before)
+
+
+def test_what_is_refused_before_the_first_training(done, tmp_path):
+    config = replace(CONFIG, validate_every=1, validation_protocol="strict")
+    with pytest.raises(ConfigError, match="unknown protocol 'strict'"):
+        run_protocol(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    result, _ = done
+    with pytest.raises(ConfigError, match="holds a single training; name another folder"):
+        run_protocol(CONFIG, result.folder / "wbce")

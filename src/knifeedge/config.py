@@ -5,17 +5,20 @@ does not exist is refused with the nearest one that does, a value of another typ
 """
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from knifeedge.errors import ConfigError
+from knifeedge.typed import (
+    KeyedError as KeyedError,
+    from_mapping as from_mapping,
+    to_mapping as to_mapping,
+)
 
 Config = TypeVar("Config")
 Precision = Literal["32-true", "bf16-mixed"]
@@ -23,6 +26,8 @@ Precision = Literal["32-true", "bf16-mixed"]
 # The paper's section 4.1: 200 epochs on UDED, which is small, and 50 elsewhere.
 PAPER_EPOCHS = {"uded": 200}
 OTHER_EPOCHS = 50
+# A square of this side has as many pixels as the largest picture that is read.
+MOST_CROP = 2**13
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Training:
         least |= {"learning_rate": 0, "weight_decay": 0, "validate_every": 0}
         least |= {"checkpoint_seconds": 0}
         most = {"seed": 2**63 - 1, "learning_rate": 1e30, "weight_decay": 1e30}  # as torch takes
+        most |= {"crop": MOST_CROP}
         for name, value in least.items():
             given = getattr(self, name)
             if given is not None and not value <= given < float("inf"):
@@ -128,8 +134,8 @@ class TrainConfig(Training):
 class ProtocolConfig(Training):
     """The paper's three steps for one network, one data set and several losses.
 
-    The split of `data` is each step's own. Validation while training, if any, is that of the first
-    step: in the last one there are no images left for it.
+    The split of `data` is each step's own, and none may be given. Validation while training, if
+    any, is that of the first step: in the last one there are no images left for it.
 
     Args:
         losses: By name; those called baa-sa take the threshold that the first step finds.
@@ -145,6 +151,10 @@ class ProtocolConfig(Training):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
+        split = self.data.split
+        if split != DataConfig.split:
+            message = f"split must be left out, got {split!r}: each step of a protocol has its own"
+            raise KeyedError("split", message, split)
         for name in ("losses", "scoring"):
             entries = getattr(self, name)
             if not entries or len(set(entries)) < len(entries):
@@ -198,86 +208,6 @@ def read_config(
         raise ConfigError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def from_mapping(cls: type[Config], content: Any, where: str = "") -> Config:
-    """A configuration from what a TOML or JSON file holds.
-
-    Args:
-        cls: A dataclass, whose fields may be dataclasses.
-        content: Its fields by name; a nested field may be missing if it has a default.
-        where: The table it is from, for messages.
-
-    >>> from_mapping(ModelConfig, {"nam": "hed"})
-    Traceback (most recent call last):
-    knifeedge.config.KeyedError: there is no key 'nam' (the closest is 'name'); there are name, ...
-    """
-    if not isinstance(content, Mapping):
-        raise KeyedError(where, f"{where or 'a configuration'} must be a table, got {content!r}")
-    fields = {entry.name: entry for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    types_of, values, inside = get_type_hints(cls), {}, f" in [{where}]" if where else ""
-    for key, value in content.items():
-        if key not in fields:
-            close = difflib.get_close_matches(str(key), fields, n=1)
-            hint = f" (the closest is {close[0]!r})" if close else ""
-            known = ", ".join(fields)
-            raise KeyedError(key, f"there is no key {key!r}{inside}{hint}; there are {known}")
-        values[key] = _checked(types_of[key], value, key)
-    required = (dataclasses.MISSING, dataclasses.MISSING)
-    for name, entry in fields.items():
-        if name not in values and (entry.default, entry.default_factory) == required:
-            raise ConfigError(f"{name} is missing{inside}")
-    return cls(**values)
-
-
-def to_mapping(config: Any) -> dict[str, Any]:
-    """A configuration as JSON values; `from_mapping` gives it back.
-
-    >>> to_mapping(ModelConfig("hed", {"side_channels": 21}))
-    {'name': 'hed', 'options': {'side_channels': 21}}
-    """
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config), default=str))
-    return plain
-
-
-class KeyedError(ConfigError):
-    """A configuration error at one key, and there at one value where that is known."""
-
-    def __init__(self, key: str, message: str, value: object = None) -> None:
-        super().__init__(message)
-        self.key, self.value = key, value
-
-
-def _checked(wanted: Any, value: Any, key: str) -> Any:
-    """The value as the wanted type; a whole number does as a float, a list as a tuple."""
-    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-        return from_mapping(wanted, value, key)
-    origin, arguments = get_origin(wanted), get_args(wanted)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (wanted,) = (kind for kind in arguments if kind is not type(None))
-        return _checked(wanted, value, key)
-    if origin is Literal:
-        if value not in arguments:
-            known = ", ".join(map(repr, arguments))
-            raise KeyedError(key, f"{key} must be one of {known}, got {value!r}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise KeyedError(key, f"{key} must be a list, got {value!r}")
-        return tuple(_checked(arguments[0], item, key) for item in value)
-    if origin is not None:  # Mapping[str, Any]
-        origin, wanted = None, Mapping
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise KeyedError(key, f"{key} must be of type float, got a larger number") from None
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        kind = "table" if wanted is Mapping else wanted.__name__
-        raise KeyedError(key, f"{key} must be of type {kind}, got {value!r}")
-    return value
 
 
 def _line_of(text: str, key: str, value: object = None) -> int | None:

@@ -9,6 +9,9 @@ Wrong arguments to a function are plain ValueError or TypeError. The command lin
 these as one line and exits with 1.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class KnifeEdgeError(Exception):
     """Base of every error knifeedge raises about files and settings."""
@@ -24,3 +27,13 @@ class ConfigError(KnifeEdgeError):
 
 class CheckpointError(KnifeEdgeError):
     """Weights or a run that cannot be loaded."""
+
+
+def closest(wrong: object, known: Iterable[str]) -> str:
+    """What a message says after a wrong name: the nearest right one, or nothing if none is near.
+
+    >>> closest("heed", ["bdcn", "hed"]), closest("xyzzy", ["hed"])
+    (" (the closest is 'hed')", '')
+    """
+    close = difflib.get_close_matches(str(wrong), list(known), n=1)
+    return f" (the closest is {close[0]!r})" if close else ""

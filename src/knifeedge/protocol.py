@@ -40,7 +40,7 @@ from knifeedge.engine.devices import barrier, find_device, open_fabric, rank, wo
 from knifeedge.engine.logs import Callback, read_log
 from knifeedge.engine.predict import labels_of, png, predict_sample, to_bytes
 from knifeedge.engine.signals import Interrupted
-from knifeedge.engine.train import CONFIG, train
+from knifeedge.engine.train import CONFIG, holds_protocol, train
 from knifeedge.errors import CheckpointError, ConfigError, DataError
 from knifeedge.losses.names import LossName, loss_folder, parse_loss
 from knifeedge.metrics.evaluate import evaluate
@@ -88,6 +88,7 @@ def run_protocol(
     config, folder = config.resolved(), Path(folder)
     losses = {name: parse_loss(name) for name in config.losses}
     scoring = [get_protocol(name) for name in config.scoring]
+    get_protocol(config.validation_protocol)  # refuses an unknown one before the hours it is for
     splits = _open_splits(config.data)
     machine: dict[str, Any] = {"accelerator": accelerator, "devices": devices, "nodes": nodes}
     open_fabric(**machine, precision=config.precision)  # from here on there are all processes
@@ -270,11 +271,14 @@ def _open_folder(folder: Path, config: ProtocolConfig) -> None:
     path = folder / CONFIG
     if path.is_file():
         saved = read_json(path)
-        if saved != config_record(config):
-            raise ConfigError(
-                f"{folder} holds another protocol: {difference(saved, config_record(config))};"
-                " name another folder"
-            )
+        if not holds_protocol(folder):
+            raise ConfigError(f"{folder} holds a single training; name another folder with --out")
+        try:
+            other = difference(saved, config)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        if other:
+            raise ConfigError(f"{folder} holds another protocol: {other}; name another folder")
     elif rank() == 0:
         write_json(path, config_record(config))
 

@@ -72,6 +72,21 @@ def test_a_set_in_order(tmp_path):
     assert calls == [(1, 1)]
 
 
+@pytest.mark.parametrize(("value", "remark"), [(1, False), (2, True), (8, True), (9, False)])
+def test_labels_that_look_like_classes_are_remarked_on(tmp_path, value, remark):
+    put(tmp_path / "images" / "a.png", np.zeros((10, 20, 3), np.uint8))
+    put(tmp_path / "labels" / "a.png", EDGE // 255 * value)
+    report = check_folder(tmp_path)
+    assert report.usable
+    assert [problem.kind for problem in report.problems] == ["values"] * remark
+    # Beside white, ones are no edges either: white may be what is to be ignored.
+    label = EDGE // 255
+    label[:, 9] = 255
+    put(tmp_path / "labels" / "a.png", label)
+    (problem,) = check_folder(tmp_path).problems
+    assert "has no grey values but 0 to 1 and 255: are these classes?" in problem.message
+
+
 def test_what_cannot_be_checked(tmp_path):
     with pytest.raises(
         DataError, match=r"there is no folder .*nowhere; give one with images and labels"

@@ -96,7 +96,7 @@ def test_bsds500_and_its_annotators(tmp_path, inner):
         assert columns(opened[7].label) == expected
     with pytest.raises(DataError, match="has no annotator 2; it has 0 to 1"):
         load_dataset("BSDS500", "validation", root=tmp_path, annotator=2)[0]
-    with pytest.raises(ValueError, match="annotator must be"):
+    with pytest.raises(ConfigError, match="annotator must be a whole number or 'merged', got 'b"):
         load_dataset("BSDS500", "validation", root=tmp_path, annotator="best")
 
 
@@ -211,11 +211,66 @@ def test_the_rule_for_own_labels(tmp_path):
     np.testing.assert_array_equal(turned.label[0], [0, 195, 128, 127, 55, 0])
 
 
+@pytest.mark.parametrize("row", [[0, 1, 0, 1], [0, 1, 255, 1], [0, 0, 255, 0], [0, 255, 7, 0]])
+@pytest.mark.parametrize("ignore", [255, 7])
+def test_labels_of_ones_with_pixels_to_ignore(tmp_path, row, ignore):
+    """What is ignored is told by the value in the file; ones are edges beside zeros alone."""
+    own(tmp_path, [[row] * 4], size=(4, 4))
+    sample = open_folder(root=tmp_path, ignore=ignore)[0]
+    np.testing.assert_array_equal(sample.mask[0], np.array(row) != ignore)
+    left = {value for value in row if value != ignore}
+    white = 255 if left <= {0, 1} else 1
+    expected = [0 if value == ignore else value * white if value == 1 else value for value in row]
+    np.testing.assert_array_equal(sample.label[0], expected)
+
+
+def test_ones_are_made_white_before_a_rule_turns_them(tmp_path):
+    own(tmp_path, [[[1, 1, 1, 0, 255]] * 4], size=(5, 4))
+    sample = open_folder(root=tmp_path, ignore=255, invert=True, threshold=0.5)[0]
+    np.testing.assert_array_equal(sample.label[0], [0, 0, 0, 255, 0])
+
+
 @pytest.mark.parametrize("wrong", [{"threshold": 1}, {"ignore": 256}, {"annotator": -1}])
 def test_wrong_rules(tmp_path, wrong):
     own(tmp_path, [np.zeros((4, 12))])
     with pytest.raises(ValueError, match=next(iter(wrong))):
         open_folder(root=tmp_path, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"invert": "False"}, "invert must be true or false, got 'False'"),
+        ({"invert": 0}, "invert must be true or false, got 0"),
+        ({"ignore": "abc"}, "ignore must be a whole number, got 'abc'"),
+        ({"ignore": 128.5}, "ignore must be a whole number, got 128.5"),
+        ({"threshold": "abc"}, "threshold must be a number, got 'abc'"),
+        ({"test_share": "abc"}, "test_share must be a number, got 'abc'"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"seed": True}, "seed must be a whole number, got True"),
+        ({"images": 2024}, "images must be text or a path, got 2024"),
+        ({"annotator": 1.0}, "annotator must be a whole number or 'merged', got 1.0"),
+    ],
+)
+def test_options_of_another_type(tmp_path, wrong, message):
+    own(tmp_path, [np.zeros((4, 12))])
+    with pytest.raises(ConfigError, match=message):
+        load_dataset("folder", "all", root=tmp_path, **wrong)
+    rule = {name: value for name, value in wrong.items() if name in LabelRule.__annotations__}
+    if rule:
+        with pytest.raises(ConfigError, match=message):
+            LabelRule(**rule)
+
+
+def test_options_of_the_made_up_set():
+    for wrong, message in (
+        ({"count": True}, "count must be a whole number, got True"),
+        ({"size": (32, 48.0)}, "size must be a whole number or a list of 2, each a whole number"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_dataset("synthetic", **wrong)
+    assert load_dataset("synthetic", size=[32, 48]).size(0) == (32, 48)
 
 
 def test_own_folders_by_name_or_given(tmp_path):

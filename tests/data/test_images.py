@@ -93,6 +93,15 @@ def test_labels_of_ones_are_labels(tmp_path):
     np.testing.assert_array_equal(read_label(soft), [[0, 2]])
 
 
+@pytest.mark.parametrize("values", [np.float32([0, 0.5, 0.9, 1]), np.int32([-1, 0, 1])])
+def test_deep_labels_are_ones_only_if_all_are(tmp_path, values):
+    path = save(tmp_path / "a.tif", Image.fromarray(values[None]))
+    with pytest.raises(DataError, match=r"a\.tif holds .* whose scale is not known"):
+        read_label(path)
+    path = save(tmp_path / "b.tif", Image.fromarray(np.clip(np.rint(values[None]), 0, 1)))
+    np.testing.assert_array_equal(read_label(path)[0], 255 * np.clip(np.rint(values), 0, 1))
+
+
 def test_floats_have_no_scale(tmp_path):
     path = save(tmp_path / "a.tif", Image.fromarray(np.full((3, 4), 0.5, np.float32)))
     with pytest.raises(DataError, match=r"a\.tif holds F pixels .* save it with 8 or 16 bits"):

@@ -310,6 +310,26 @@ def test_a_checkpoint_of_another_network(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "last.ckpt", other, torch.optim.Adam(other.parameters()), CONFIG)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"config": None}, {"config": []}, {"config": {"x": 1}}, {"step": "1"}, {"seconds": [1]}],
+)
+def test_checkpoints_that_describe_themselves_wrongly(tmp_path: Path, changes) -> None:
+    path = tmp_path / "last.ckpt"
+    network, optimiser = trained()
+    save_checkpoint(path, network, optimiser, CONFIG, Progress(1, 1.0, (0.5,)))
+    rewrite(path, **changes)
+    with pytest.raises(CheckpointError, match="holds no checkpoint of a training: "):
+        load_checkpoint(path, network, optimiser, CONFIG)
+
+
+def test_metadata_that_are_nested_deeply(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"a": torch.zeros(1)}, path, {"knifeedge": "[" * 200_000})
+    with pytest.raises(CheckpointError, match=r"is damaged or no safetensors file \(.*; copy it"):
+        load_model(path)
+
+
 def test_a_failed_write_leaves_the_file_before_it(weights: Path, monkeypatch) -> None:
     before = weights.read_bytes()
 
@@ -317,17 +337,35 @@ def test_a_failed_write_leaves_the_file_before_it(weights: Path, monkeypatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("knifeedge.disk.os.fsync", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device; .* intact: make room"):
+    with pytest.raises(CheckpointError, match=r"No space left on device$"):
         store_threshold(weights, 0.5, {})
+    with pytest.raises(CheckpointError, match=r"No space left on device; .* intact: make room"):
+        save_checkpoint(weights.parent / "last.ckpt", *trained(), CONFIG, Progress())
     assert weights.read_bytes() == before
     assert list(weights.parent.iterdir()) == [weights]
 
 
 def test_the_first_difference_of_two_configurations() -> None:
-    now = to_mapping(CONFIG)
-    assert checkpoint.difference(now | {"crop": 9}, now) == "its crop is 9, not 320"
-    assert checkpoint.difference({}, now).startswith("its data is None, not {")
-    assert checkpoint.difference(now | {"more": 1}, now) == "it has other keys"
+    saved = to_mapping(CONFIG)
+    assert checkpoint.difference(saved, CONFIG) == ""
+    assert checkpoint.difference(saved | {"crop": 9}, CONFIG) == "its crop is 9, not 320"
+    for wrong in (saved | {"more": 1}, {}, [], None):
+        with pytest.raises(ConfigError):
+            checkpoint.difference(wrong, CONFIG)
+    # A setting that did not exist then had what is its default now.
+    del saved["refresh"]
+    assert checkpoint.difference(saved, CONFIG) == ""
+    assert checkpoint.difference(saved, replace(CONFIG, refresh=5)) == "its refresh is 1, not 5"
+
+
+def test_where_the_first_weights_lie_is_no_difference() -> None:
+    def model(start: object) -> TrainConfig:
+        return replace(CONFIG, model=ModelConfig("small", {"kernel": 3, "start": start}))
+
+    saved = to_mapping(model("here/a.pth"))
+    assert checkpoint.difference(saved, model(Path("/there/a.pth"))) == ""
+    assert checkpoint.difference(saved, model("here/b.pth")).startswith("its model is {")
+    assert checkpoint.difference(saved, replace(CONFIG, model=ModelConfig("small", {"kernel": 3})))
 
 
 def test_the_optimisers_state_comes_back_in_the_layout_of_the_weights(tmp_path: Path) -> None:

@@ -82,6 +82,31 @@ def test_a_folder_keeps_its_folders(model, photos: Path, tmp_path: Path) -> None
         np.testing.assert_array_equal(read(out / name), expected)
 
 
+def test_hidden_files_and_folders_with_a_pictures_ending(photos: Path, tmp_path: Path) -> None:
+    save(photos / "._a.png", picture())
+    save(photos / ".thumbnails" / "a.png", picture())
+    save(photos / "sub.jpg" / "c.png", picture())
+    (photos / "gone.png").symlink_to("nowhere")
+    jobs = find_jobs([photos], tmp_path, ".png")
+    found = [str(job.image.relative_to(photos)) for job in jobs]
+    assert found == ["a.png", "b.bmp", "below/a.PNG", "gone.png", "sub.jpg/c.png"]
+    matched = find_jobs([str(photos / "*.*")], tmp_path, ".png")
+    assert [job.image.name for job in matched] == ["a.png", "b.bmp", "gone.png"]
+
+
+def test_a_folder_that_may_not_be_read_is_told(photos: Path, tmp_path: Path, monkeypatch) -> None:
+    scan = os.scandir
+
+    def deny(path):  # patched, because mode bits do not bind root
+        if Path(path).name == "below":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", deny)
+    with pytest.raises(DataError, match=r"folder .*below cannot be read: Permission denied; "):
+        find_jobs([photos], tmp_path, ".png")
+
+
 def test_files_patterns_and_the_same_twice(model, photos: Path, tmp_path: Path) -> None:
     inputs = [photos / "b.bmp", str(photos / "*.*"), str(photos / "b*")]
     assert names(tmp_path / "maps") == []

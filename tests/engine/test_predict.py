@@ -60,6 +60,23 @@ def test_any_size(tiny, size):
     assert 0 <= prob.min() <= prob.max() <= 1
 
 
+class Saturated(nn.Conv2d):
+    """Sure of everything."""
+
+    def forward(self, images):
+        return [super().forward(images) * 0 + self.bias]
+
+
+@pytest.mark.parametrize(("bias", "expected"), [(50.0, 1), (-200.0, 0)])
+def test_probabilities_are_in_range_where_tiles_overlap(bias, expected):
+    model = Saturated(3, 1, 1)
+    nn.init.constant_(model.bias, bias)
+    for tile, overlap in ((320, 32), (96, 20), (64, 31)):
+        prob = predict(model, np.zeros((700, 663), np.uint8), tile=tile, overlap=overlap)
+        assert 0 <= prob.min() <= prob.max() <= 1
+        assert np.abs(prob - expected).max() < 1e-5
+
+
 def test_grey_arrays_and_files(tiny, tmp_path):
     grey = np.random.default_rng(0).integers(0, 256, (40, 50), np.uint8)
     Image.fromarray(grey).save(tmp_path / "grey.png")

@@ -5,11 +5,12 @@ import random
 import signal
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from forking import fork
@@ -215,6 +216,58 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
         train(replace(CONFIG, epochs=2), tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("name", [WEIGHTS, CHECKPOINT])
+@pytest.mark.parametrize("resume", [False, True])
+def test_weights_without_a_configuration_are_not_taken_for_a_run(tmp_path, name, resume):
+    (tmp_path / name).write_bytes(b"of somebody else")
+    with pytest.raises(ConfigError, match=rf"holds {name} and no config\.json .*--out, or move"):
+        train(CONFIG, tmp_path, resume=resume)
+    assert (tmp_path / name).read_bytes() == b"of somebody else"
+
+
+def test_an_unknown_validation_protocol_is_refused_before_the_training(tmp_path):
+    config = replace(CONFIG, validate_every=3, validation_protocol="strict")
+    with pytest.raises(ConfigError, match="unknown protocol 'strict'; the known ones are"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_kill_between_the_weights_and_the_end_leaves_no_checkpoint_for_good(tmp_path):
+    train(replace(CONFIG, epochs=1), tmp_path)
+    (tmp_path / CHECKPOINT).write_bytes(b"not removed any more")
+    train(replace(CONFIG, epochs=1), tmp_path, resume=True)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_a_run_goes_on_without_the_weights_it_started_from(tmp_path):
+    @register_model("started", replace=True)
+    class Started(nn.Conv2d):
+        def __init__(self, start: str | Path | None = None) -> None:
+            super().__init__(3, 1, 3, padding=1)
+            if start is not None:
+                self.load_state_dict(load_file(start))
+
+        def forward(self, images):
+            return [super().forward(images)]
+
+    start = tmp_path / "start.safetensors"
+    save_file(Started().state_dict(), start)
+    config = replace(CONFIG, model=ModelConfig("started", {"start": str(start)}))
+    train(config, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "cut", callbacks=[StopAt(2)])
+    start.unlink()
+    resume_run(tmp_path / "cut")
+    assert_same_weights(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_folder_of_a_protocol_is_told_from_a_run(tmp_path):
+    (tmp_path / "config.json").write_text('{"format": 1, "kind": "protocol", "data": {}}')
+    for begin in (lambda: train(CONFIG, tmp_path), lambda: resume_run(tmp_path)):
+        with pytest.raises(ConfigError, match="holds a protocol: the same `knifeedge protocol` co"):
+            begin()
+
+
 def test_a_refused_run_leaves_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="lower it"):
         train(replace(CONFIG, batch_size=1000), tmp_path / "new")
@@ -239,7 +292,8 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
     config = replace(CONFIG, model=ModelConfig("breaks"), checkpoint_seconds=0.0)
     with pytest.raises(NonFiniteError, match=r"loss of step 11 is nan, .*synthetic-0-\d") as error:
         train(config, tmp_path)
-    assert "lower the learning rate" in str(error.value)
+    told = "train anew in another folder (--out), with a lower learning rate; last.ckpt is from"
+    assert told in str(error.value)
     # The checkpoint is from the step before, and whole.
     from safetensors import safe_open
 
@@ -262,7 +316,9 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
     """The first loss is finite; the step after it breaks the weights."""
     register_model("steep", SteepAtZero)
     config = replace(CONFIG, model=ModelConfig("steep"), checkpoint_seconds=0.0)
-    with pytest.raises(NonFiniteError, match=r"weights weight.* no numbers any more at step 1"):
+    with pytest.raises(
+        NonFiniteError, match=r"weight.* no numbers any more at step 1; .* no checkpoint was saved"
+    ):
         train(config, tmp_path)
     assert not (tmp_path / CHECKPOINT).exists()
     assert not (tmp_path / WEIGHTS).exists()
@@ -333,4 +389,24 @@ def test_callbacks_hear_of_a_stop(tmp_path):
 
     with pytest.raises(Interrupted):
         train(CONFIG, tmp_path, callbacks=[Listener(1)])
+    assert heard == ["stop"]
+
+
+def test_callbacks_hear_of_weights_that_cannot_be_saved(tmp_path, monkeypatch):
+    heard = []
+
+    class Listener(Callback):
+        def on_end(self, folder):
+            heard.append("end")
+
+        def on_stop(self, folder):
+            heard.append("stop")
+
+    def full(*_):
+        raise CheckpointError("no space left")
+
+    module = import_module("knifeedge.engine.train")  # its name is the function's, too
+    monkeypatch.setattr(module, "save_model", full)
+    with pytest.raises(CheckpointError, match="no space left"):
+        train(replace(CONFIG, epochs=1), tmp_path, callbacks=[Listener()])
     assert heard == ["stop"]

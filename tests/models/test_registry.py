@@ -74,6 +74,10 @@ def test_an_unknown_name_is_answered_with_the_known_ones(name):
         ("hed", {"vgg": "x"}, "model 'hed' has no option 'vgg' (the closest is 'vgg16'); it has"),
         ("tiny", {"vgg16": "x"}, "model 'tiny' has no option 'vgg16'; it has none"),
         ("bdcn", {"side_channels": 0}, "side_channels must be >= 1, got 0"),
+        ("hed", {"side_channels": "abc"}, "side_channels must be a whole number, got 'abc'"),
+        ("hed", {"side_channels": True}, "side_channels must be a whole number, got True"),
+        ("hed", {"vgg16": 5}, "vgg16 must be text or a path, got 5"),
+        ("ees3-double", {"attention": "False"}, "attention must be true or false, got 'False'"),
         ("ees3-double", {"atention": True}, "no option 'atention' (the closest is 'attention')"),
     ],
 )
@@ -85,6 +89,18 @@ def test_an_unknown_or_wrong_option_is_refused(name, options, message):
 def test_a_factory_may_take_any_option():
     register_model("own", lambda **options: Own(**options))
     assert create_model("own", kernel=5).conv.kernel_size == (5, 5)
+
+
+def test_annotations_that_are_texts_or_none_at_all():
+    def build(kernel: "int", other=None, odd: "Nowhere" = 3) -> nn.Module:  # noqa: F821
+        return Own(kernel)
+
+    register_model("own", build)
+    assert create_model("own", kernel=3, other="x", odd="y").conv.kernel_size == (3, 3)
+    build.__annotations__["odd"] = "str | None"
+    register_model("own", build, replace=True)
+    with pytest.raises(ConfigError, match="kernel must be a whole number, got '3'"):
+        create_model("own", kernel="3")
 
 
 @pytest.mark.parametrize(

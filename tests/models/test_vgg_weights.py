@@ -1,6 +1,9 @@
 """ImageNet weights for HED and BDCN from a local file with torchvision's names."""
 
+import io
 import pickle
+import random
+import re
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from torch import nn
 
 from knifeedge.errors import CheckpointError
 from knifeedge.models import create_model
+from knifeedge.models.weights import read_weights
 
 # torchvision.models.vgg16().features, written down once more: channels, "M" for pooling.
 VGG16 = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"]
@@ -100,6 +104,30 @@ def test_unreadable_files(name, content, message, tmp_path, capsys):
     with pytest.raises(CheckpointError, match=message):
         create_model("bdcn", vgg16=tmp_path / name)
     assert "executed" not in capsys.readouterr().out
+
+
+def test_files_that_torch_fails_on_in_its_own_ways(tmp_path):
+    """Each message is one sentence of ours: no traceback, no escape codes, no advice of torch's."""
+    whole = io.BytesIO()
+    torch.save({"a": torch.zeros(3)}, whole, _use_new_zipfile_serialization=False)
+    torch.save(nn.Linear(1, 1), tmp_path / "module.pth")
+    rng, messages = random.Random(0), []
+    contents = [(tmp_path / "module.pth").read_bytes()]
+    for _ in range(300):
+        content = bytearray(whole.getvalue())
+        for _ in range(3):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        contents.append(bytes(content))
+    for content in contents:
+        (tmp_path / "a.pth").write_bytes(content)
+        try:
+            read_weights(tmp_path / "a.pth")
+        except CheckpointError as error:
+            messages.append(str(error))
+    assert len(messages) > 50
+    for message in messages:
+        assert re.fullmatch(r"[\x20-\x7e]+", message)
+        assert "torch.load" not in message
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"features.0.weight": "text"}, {"state_dict": {}}])

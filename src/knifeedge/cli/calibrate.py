@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from knifeedge.cli import training as options
-from knifeedge.cli.console import warnings_as_lines
+from knifeedge.cli.console import progress_bar, warnings_as_lines
 from knifeedge.errors import ConfigError
 
 
@@ -29,7 +29,8 @@ def calibrate(
         float, typer.Option(help="With --pixels: how many times recall weighs as precision.")
     ] = 1.0,
     on_test_images: Annotated[
-        bool, typer.Option("--on-test-images", help="Allow --split test; scores there are void.")
+        bool,
+        typer.Option("--on-test-images", help="Allow --split test or all; scores are void then."),
     ] = False,
     accelerator: options.Accelerator = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with the curve.")] = False,
@@ -53,10 +54,10 @@ def calibrate(
     elif not trained:
         raise ConfigError(f"{weights} does not say what it was trained on; give --data")
     given = {"name": data, "root": root and str(root), "split": split}
-    table = options.merge(
-        trained, {k: v for k, v in given.items() if v}, options.pairs(data_option, "--data-option")
-    )
-    with warnings_as_lines():
+    given = {key: value for key, value in given.items() if value}
+    read = options.read_options("data", given, trained, data_option)
+    table = options.merge(trained, given, read)
+    with warnings_as_lines(), progress_bar("predicting") as progress:
         found = calibrate_weights(
             weights,
             from_mapping(DataConfig, table),
@@ -64,6 +65,7 @@ def calibrate(
             beta=beta,
             on_test_images=on_test_images,
             device=find_device(accelerator),
+            progress=progress,
         )
     if as_json:
         print(json.dumps(found.to_dict(), indent=1))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -15,6 +16,8 @@ from knifeedge.config import Config, ProtocolConfig, TrainConfig, from_mapping, 
 from knifeedge.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from knifeedge.engine import Callback
 
 LINE_SECONDS = 15  # between lines where there is no terminal
@@ -97,8 +100,9 @@ def build(cls: type[Config], config: Path | None, given: dict[str, Any]) -> Conf
             return content  # `from_mapping` refuses it
         for table, inside in _TABLES.items():
             values = {field: given[option] for option, field in inside.items() if given.get(option)}
-            options = pairs(given.get(f"{table}_option"), f"--{table}-option")
-            merged = merge(content.get(table, {}), values, options)
+            before = content.get(table, {})
+            options = read_options(table, values, before, given.get(f"{table}_option"))
+            merged = merge(before, values, options)
             if isinstance(merged, dict) and "name" not in merged:
                 raise ConfigError(f"the {table} is not named; give --{table}")
             content[table] = merged
@@ -187,15 +191,53 @@ def split_commas(text: str | None) -> list[str] | None:
     return [entry.strip() for entry in entries]
 
 
-def pairs(entries: list[str] | None, option: str) -> dict[str, Any]:
-    """`key=value` options; a value that is JSON is that, any other a text."""
-    pairs = {}
-    for entry in entries or []:
+def read_options(
+    table: str, values: dict[str, Any], before: Any, entries: list[str] | None
+) -> dict[str, Any]:
+    """The `--data-option` or `--model-option` of a command line.
+
+    Args:
+        table: data or model.
+        values: What else the command line says of it.
+        before: What is known of it otherwise.
+        entries: As they are written.
+    """
+    if not entries:
+        return {}
+    name = values.get("name") or (before.get("name") if isinstance(before, dict) else None)
+    return pairs(entries, f"--{table}-option", _texts(table, str(name)))
+
+
+def pairs(entries: list[str], option: str, texts: Container[str] = ()) -> dict[str, Any]:
+    """`key=value` options; a value that is JSON or Python's True, False or None is that.
+
+    Any other is a text, and so is every one of `texts`: a folder may be called 2024.
+
+    >>> pairs(["count=4", "invert=False", "images=2024", "annotator=merged"], "", ["images"])
+    {'count': 4, 'invert': False, 'images': '2024', 'annotator': 'merged'}
+    """
+    pairs: dict[str, Any] = {}
+    for entry in entries:
         key, equals, text = entry.partition("=")
         if not equals or not key:
             raise ConfigError(f"{option} must be KEY=VALUE, got {entry!r}")
-        try:
-            pairs[key] = json.loads(text)
-        except ValueError:
-            pairs[key] = text
+        pairs[key] = text
+        if key not in texts:
+            with contextlib.suppress(ValueError, RecursionError):
+                pairs[key] = _PYTHON[text] if text in _PYTHON else json.loads(text)
     return pairs
+
+
+_PYTHON = {"True": True, "False": False, "None": None}
+
+
+def _texts(table: str, name: str) -> list[str]:
+    """The options of a data set or network that take a path or another text."""
+    from knifeedge.data.datasets import data_options, proper_name
+    from knifeedge.models import model_entry
+
+    try:
+        kinds = data_options(proper_name(name)) if table == "data" else model_entry(name).kinds
+    except ConfigError:  # said again, and better, when it is opened
+        return []
+    return [o for o, kind in kinds.items() if {str, Path} & {kind, *get_args(kind)}]

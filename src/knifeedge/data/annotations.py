@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from knifeedge.data.images import IMAGE_ENDINGS, read_label
+from knifeedge.data.images import IMAGE_ENDINGS, read_grey
 from knifeedge.errors import DataError
 from knifeedge.mat import parse_mat
 
@@ -32,7 +32,7 @@ def read_annotations(path: str | Path) -> list[_Bytes]:
         path: A picture (one annotator), or a MAT file.
 
     Returns:
-        (H, W) uint8 arrays of one shape, 255 on an edge; a picture's values are kept.
+        (H, W) uint8 arrays of one shape, 255 on an edge; a picture's values are as they are saved.
 
     Raises:
         DataError: The file cannot be read, is damaged, or holds no label.
@@ -47,7 +47,7 @@ def read_annotations(path: str | Path) -> list[_Bytes]:
     """
     path = Path(path)
     if path.suffix.lower() != ".mat":
-        return [read_label(path)]
+        return [read_grey(path)]
     variables = _variables(path)
     arrays = _kinds(variables) if "gtStruct" in variables else _boundaries(variables)
     if not arrays:

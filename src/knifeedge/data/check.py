@@ -9,18 +9,24 @@ import numpy as np
 
 from knifeedge.data.annotations import read_annotations
 from knifeedge.data.datasets import MOSTLY_WHITE, find_public
-from knifeedge.data.images import image_size, picture_mode, read_image
+from knifeedge.data.images import image_size, ones_to_white, picture_mode, read_image
 from knifeedge.data.layouts import LAYOUTS, detect_layout, own_folders
 from knifeedge.data.pairing import Pair, Pairing, find_pairs
 from knifeedge.errors import DataError
 
 _PLAIN_IMAGES = ("RGB", "L", "P", "1")
 _PLAIN_LABELS = ("L", "1", "I;16", "I")
+# Grey values up to this, and perhaps white, are numbers of classes rather than soft edges.
+MOST_CLASSES = 8
+REMARKS = ("mode", "values")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one name. Kinds: unpaired, unreadable, size, empty, inverted, mode."""
+    """What is wrong with one name.
+
+    Kinds: unpaired, unreadable, size, empty, inverted, and those of `REMARKS`.
+    """
 
     name: str
     kind: str
@@ -34,7 +40,7 @@ class Report:
     Args:
         layout: The public data set whose folders these are, or folder.
         pairs: Images with a label.
-        problems: In the order of the names. Of these, mode is a remark: the file can be used.
+        problems: In the order of the names. Mode and values are remarks: the file can be used.
         edge_share: Smallest, middle and largest share of edge pixels among the labels.
         soft: Labels with values between 0 and 255.
         annotators: How many labels have how many annotators.
@@ -52,7 +58,7 @@ class Report:
     @property
     def usable(self) -> bool:
         """Nothing but remarks."""
-        return self.pairs > 0 and all(problem.kind == "mode" for problem in self.problems)
+        return self.pairs > 0 and all(problem.kind in REMARKS for problem in self.problems)
 
 
 @dataclass
@@ -174,8 +180,9 @@ def _check_annotations(
     annotations: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]],
     tally: _Tally,
 ) -> Iterator[Problem]:
-    for number, label in enumerate(annotations):
+    for number, grey in enumerate(annotations):
         which = f"label {path.name}" + (f", annotator {number}," if len(annotations) > 1 else "")
+        label = ones_to_white(grey)
         share = float(np.count_nonzero(label > 127)) / label.size
         tally.shares.append(share)
         tally.soft += bool(np.any((label > 0) & (label < 255)))
@@ -184,6 +191,14 @@ def _check_annotations(
             yield Problem(name, "inverted", text)
         elif not label.any():
             yield Problem(name, "empty", f"{which} has no edge")
+        most = label[label < 255].max(initial=0)
+        if 0 < most <= MOST_CLASSES:
+            white = " and 255" if (label == 255).any() else ""
+            text = (
+                f"{which} has no grey values but 0 to {most}{white}: are these classes? An edge is"
+                " 255, or 1 beside 0; other values are told by ignore"
+            )
+            yield Problem(name, "values", text)
 
 
 def _three(shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, float, float]:

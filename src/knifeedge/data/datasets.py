@@ -1,12 +1,10 @@
 """The data sets by name: BSDS500, BRIND, UDED, BIPED2, an own folder, and the synthetic one."""
 
-import difflib
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +15,7 @@ from knifeedge.data.annotations import (
     choose_annotator,
     read_annotations,
 )
-from knifeedge.data.images import image_size, read_image
+from knifeedge.data.images import image_size, ones_to_white, read_image
 from knifeedge.data.layouts import LAYOUTS, Layout, find_root, own_folders
 from knifeedge.data.pairing import Pair, Pairing, choose_pairs, find_pairs
 from knifeedge.data.samples import EdgeSet, Sample
@@ -28,15 +26,20 @@ from knifeedge.data.splits import (
     load_splits,
     seeded_splits,
 )
-from knifeedge.errors import ConfigError, DataError
+from knifeedge.errors import ConfigError, DataError, closest
+from knifeedge.typed import annotations, check_options, checked
 
 # Edges are thin: a label with more than this share of white is most likely black on white.
 MOSTLY_WHITE = 0.5
+DATA_SETS = (*LAYOUTS, "folder", "synthetic")
 
 
 @dataclass(frozen=True)
 class LabelRule:
-    """How a label file becomes a label.
+    """How the grey values of a label file become a label.
+
+    Pixels to be ignored are told by the value that is saved. Labels of 0 and 1 become 0 and 255
+    then, judged by the pixels that are left; last they are inverted and made hard.
 
     Args:
         annotator: Of several: 0 is the first; "merged" is an edge where any marked one.
@@ -51,7 +54,9 @@ class LabelRule:
     invert: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Refuse values of another type or out of range."""
+        for name, kind in get_type_hints(LabelRule).items():
+            checked(name, getattr(self, name), kind)
         check_annotator(self.annotator)
         if self.threshold is not None and not 0 <= self.threshold < 1:
             raise ValueError(f"threshold must be in [0, 1) or None, got {self.threshold}")
@@ -63,6 +68,7 @@ class LabelRule:
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_] | None]:
         """The label under this rule, and the mask of the pixels that count (None: all)."""
         mask = None if self.ignore is None else label != self.ignore
+        label = ones_to_white(label, mask)
         if self.invert:
             label = 255 - label
         if self.threshold is not None:
@@ -90,7 +96,7 @@ class FileSet(EdgeSet):
         """Read one pair."""
         pair = self.pairs[index]
         image = read_image(pair.image)
-        label, mask = self.rule.apply(_read_pair_label(pair, self.rule.annotator))
+        label, mask = self._read_label(pair)
         if label.shape != image.shape[:2]:
             raise DataError(
                 f"{pair.image} is {_size(image)} but its label {pair.labels[0]} is {_size(label)}"
@@ -102,6 +108,20 @@ class FileSet(EdgeSet):
     def size(self, index: int) -> tuple[int, int]:
         """See `EdgeSet.size`."""
         return image_size(self.pairs[index].image)
+
+    def _read_label(self, pair: Pair) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_] | None]:
+        """The label of a pair and its mask; of several files it is an edge where any has one."""
+        files = [(path, read_annotations(path)) for path in pair.labels]
+        read = [
+            self.rule.apply(choose_annotator(found, self.rule.annotator, str(path)))
+            for path, found in files
+        ]
+        if len({label.shape for label, _ in read}) > 1:
+            where = ", ".join(map(str, pair.labels))
+            raise DataError(f"labels of {pair.name} differ in size: {where}")
+        masks = [mask for _, mask in read if mask is not None]
+        label: npt.NDArray[np.uint8] = np.maximum.reduce([label for label, _ in read])
+        return label, np.logical_or.reduce(masks) if masks else None
 
 
 def load_dataset(
@@ -121,7 +141,8 @@ def load_dataset(
         The samples of that split, read as they are asked for.
 
     Raises:
-        ConfigError: No such data set or split; the known ones are named.
+        ConfigError: No such data set, split or option, or an option of another type; the known
+            ones are named.
         DataError: Folders or files are missing; all of them are named.
 
     >>> scenes = load_dataset("synthetic", "test", count=8, size=64)
@@ -129,33 +150,40 @@ def load_dataset(
     (2, (64, 64, 3), (64, 64))
     """
     openers: dict[str, Callable[..., EdgeSet]] = {"folder": open_folder, "synthetic": _synthetic}
-    known = {key.lower(): key for key in (*LAYOUTS, *openers)}
+    name = proper_name(name)
+    check_options(name, options, data_options(name))
+    if name in LAYOUTS:
+        return _open_public(LAYOUTS[name], split, root, **options)
+    return openers[name](split, root=root, **options)
+
+
+def proper_name(name: str) -> str:
+    """A data set's name, given in any case.
+
+    >>> proper_name("uded")
+    'UDED'
+    """
+    known = {proper.lower(): proper for proper in DATA_SETS}
     if name.lower() not in known:
-        raise ConfigError(f"there is no data set {name!r}; there are {', '.join(known.values())}")
-    proper = known[name.lower()]
-    _check_options(proper, options)
-    if proper in LAYOUTS:
-        return _open_public(LAYOUTS[proper], split, root, **options)
-    return openers[proper](split, root=root, **options)
+        raise ConfigError(
+            f"there is no data set {name!r}{closest(name, DATA_SETS)};"
+            f" there are {', '.join(DATA_SETS)}"
+        )
+    return known[name.lower()]
 
 
-def _check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse an option that the data set does not have, naming those it has."""
+def data_options(name: str) -> dict[str, Any]:
+    """The options that a data set has, and what each may be.
+
+    >>> list(data_options("synthetic"))
+    ['count', 'size', 'seed']
+    """
     from knifeedge.data.synthetic import SyntheticSet
 
-    takes = {"folder": (open_folder, LabelRule), "synthetic": (SyntheticSet,)}
-    parameters = [
-        parameter.name
-        for taker in takes.get(name, (_open_public,))
-        for parameter in inspect.signature(taker).parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    known = [p for p in parameters if p not in ("layout", "split", "root", "difficulty")]
-    for option in options:
-        if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            hint = f" (the closest is {close[0]!r})" if close else ""
-            raise ConfigError(f"{name} has no option {option!r}{hint}; it has {', '.join(known)}")
+    takers = {"folder": (open_folder, LabelRule), "synthetic": (SyntheticSet,)}
+    known = annotations(*takers.get(name, (_open_public,)))
+    elsewhere = ("layout", "split", "root", "difficulty")  # set elsewhere, or no plain values
+    return {option: kind for option, kind in known.items() if option not in elsewhere}
 
 
 def open_folder(
@@ -268,15 +296,6 @@ def _synthetic(split: str, *, root: str | Path | None = None, **options: Any) ->
     if root is not None:
         raise ConfigError("the synthetic set has no folder; leave root (--root) out")
     return SyntheticSet(split, **options)
-
-
-def _read_pair_label(pair: Pair, annotator: Annotator) -> npt.NDArray[np.uint8]:
-    """The label of a pair; several files are merged."""
-    labels = [choose_annotator(read_annotations(p), annotator, str(p)) for p in pair.labels]
-    if len({label.shape for label in labels}) > 1:
-        raise DataError(f"labels of {pair.name} differ in size: {', '.join(map(str, pair.labels))}")
-    merged: npt.NDArray[np.uint8] = np.maximum.reduce(labels)
-    return merged
 
 
 def _size(array: npt.NDArray[np.uint8]) -> str:

@@ -7,7 +7,7 @@
 | alpha | laid over white | laid over black: what is not drawn is no edge |
 | EXIF rotation | applied | applied |
 | colour | as it is | its luma; `knifeedge data check` reports it |
-| all values 0 or 1 | as they are | 0 and 255 |
+| all values 0 or 1 | as they are | 0 and 255, also where all other pixels are ignored |
 | several frames | the first | the first |
 
 PNG, JPEG, BMP, TIFF, WebP and PPM are read. Whatever is wrong with a file becomes a DataError that
@@ -79,13 +79,48 @@ def read_label(path: str | Path) -> _Bytes:
     >>> read_label(path)
     array([[255, 255]], dtype=uint8)
     """
+    return ones_to_white(read_grey(path))
+
+
+def read_grey(path: str | Path) -> _Bytes:
+    """Read a label picture as grey, its values as they are saved.
+
+    Args:
+        path: A picture file of any mode.
+
+    Returns:
+        (H, W) uint8, contiguous.
+
+    Raises:
+        DataError: As `read_image`.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ones.png"
+    >>> Image.new("L", (2, 1), 1).save(path)
+    >>> read_grey(path)
+    array([[1, 1]], dtype=uint8)
+    """
     image = _load(Path(path))
-    if _is_deep(image):
-        deep = np.asarray(image)
-        if deep.max() == 1:
-            return _ones_to_white(deep)
-        return _high_byte(Path(path), image)
-    return _ones_to_white(np.array(_over(image, "black").convert("L")))
+    if not _is_deep(image):
+        return np.array(_over(image, "black").convert("L"))
+    deep = np.asarray(image)
+    if np.isin(deep, (0, 1)).all():
+        return deep.astype(np.uint8)
+    return _high_byte(Path(path), image)
+
+
+def ones_to_white(label: _Bytes, mask: npt.NDArray[np.bool_] | None = None) -> _Bytes:
+    """A label of 0 and 1 as one of 0 and 255; any other as it is.
+
+    Args:
+        label: Grey values.
+        mask: Which pixels are to be looked at; all if none is given.
+
+    >>> ones_to_white(np.array([0, 1], np.uint8)), ones_to_white(np.array([1, 2], np.uint8))
+    (array([  0, 255], dtype=uint8), array([1, 2], dtype=uint8))
+    """
+    judged = label if mask is None else label[mask]
+    return np.where(label == 1, np.uint8(255), label) if judged.max(initial=0) == 1 else label
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
@@ -192,11 +227,6 @@ def _over(image: Image.Image, colour: str) -> Image.Image:
     if not image.has_transparency_data:
         return image
     return Image.alpha_composite(Image.new("RGBA", image.size, colour), image.convert("RGBA"))
-
-
-def _ones_to_white(array: npt.NDArray[Any]) -> _Bytes:
-    white = 255 if array.max() == 1 else 1
-    return np.ascontiguousarray(array).astype(np.uint8) * np.uint8(white)
 
 
 def _damaged(path: Path, error: Exception) -> DataError:

@@ -8,7 +8,7 @@ under way. Nothing is ever unpickled.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from knifeedge.config import ModelConfig, TrainConfig, from_mapping, to_mapping
+from knifeedge.config import (
+    ModelConfig,
+    ProtocolConfig,
+    TrainConfig,
+    from_mapping,
+    to_mapping,
+)
 from knifeedge.disk import write_atomically
 from knifeedge.engine.shipped import shipped_weights
-from knifeedge.errors import CheckpointError, DataError, KnifeEdgeError
+from knifeedge.errors import CheckpointError, ConfigError, DataError, KnifeEdgeError
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import fit, load_into
 from knifeedge.version import VERSION
@@ -64,6 +70,15 @@ class Progress:
     step: int = 0
     seconds: float = 0.0
     losses: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a checkpoint says of itself."""
+
+    config: Mapping[str, Any]
+    step: int
+    seconds: float
 
 
 def save_model(path: Path, network: nn.Module, info: WeightsInfo) -> None:
@@ -162,7 +177,12 @@ def save_checkpoint(
         tensors |= {f"{_OPTIMISER}{index}.{name}": value for name, value in entries.items()}
     tensors[_LOSSES] = torch.tensor(progress.losses, dtype=torch.float64)
     about = {"kind": "checkpoint", "config": to_mapping(config)}
-    _write(path, tensors, about | {"step": progress.step, "seconds": progress.seconds})
+    try:
+        _write(path, tensors, about | {"step": progress.step, "seconds": progress.seconds})
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}; the file before it is intact: make room, then continue the run"
+        ) from error.__cause__
 
 
 def load_checkpoint(
@@ -174,13 +194,16 @@ def load_checkpoint(
 ) -> Progress:
     """Bring a training back to where its checkpoint was written."""
     about, tensors = _read(path)
-    parts = {"config", "step", "seconds"} <= about.keys() and _LOSSES in tensors
-    if about.get("kind") != "checkpoint" or not parts:
+    if about.get("kind") != "checkpoint" or _LOSSES not in tensors:
         raise CheckpointError(f"{path} holds no checkpoint of a training")
-    if about["config"] != to_mapping(config):
-        raise CheckpointError(
-            f"{path} belongs to another training: {difference(about['config'], to_mapping(config))}"
-        )
+    try:
+        parts = {entry.name: about.get(entry.name) for entry in fields(_Saved)}
+        saved = from_mapping(_Saved, parts)
+        other = difference(saved.config, config)
+    except ConfigError as error:
+        raise CheckpointError(f"{path} holds no checkpoint of a training: {error}") from None
+    if other:
+        raise CheckpointError(f"{path} belongs to another training: {other}")
     for module, prefix in ((network, _MODEL), (loss, _LOSS)):
         if module is not None:
             state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
@@ -196,15 +219,32 @@ def load_checkpoint(
         for name, value in own.items():
             if value.shape == parameter.shape:  # in its memory layout, which a file does not keep
                 own[name] = torch.empty_like(parameter).copy_(value)
-    return Progress(about["step"], about["seconds"], tuple(tensors[_LOSSES].tolist()))
+    return Progress(saved.step, saved.seconds, tuple(tensors[_LOSSES].flatten().tolist()))
 
 
-def difference(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first key in which a saved configuration is another one, for a message."""
-    for key in now:
-        if saved.get(key) != now[key]:
-            return f"its {key} is {saved.get(key)!r}, not {now[key]!r}"
-    return "it has other keys"
+def difference(saved: Any, config: TrainConfig | ProtocolConfig) -> str:
+    """The first setting in which a saved configuration is another one; nothing if it is the same.
+
+    A setting that is newer than the file counts as its default there. Of a weights file that the
+    network starts from only the name counts: it may have moved, with its run or the whole protocol.
+
+    >>> from knifeedge.config import DataConfig
+    >>> config = TrainConfig(DataConfig("UDED"), ModelConfig("hed", {"vgg16": "here/vgg.pth"}))
+    >>> saved = {"data": {"name": "UDED"}, "model": {"name": "hed"}, "crop": 9}
+    >>> difference(saved | {"model": {"name": "hed", "options": {"vgg16": "vgg.pth"}}}, config)
+    'its crop is 9, not 320'
+    """
+    if isinstance(saved, Mapping):
+        saved = {key: value for key, value in saved.items() if key not in ("format", "kind")}
+    before, now = to_mapping(from_mapping(type(config), saved)), to_mapping(config)
+    for option in model_entry(config.model.name).weight_options:
+        for options in (before["model"]["options"], now["model"]["options"]):
+            if option in options:
+                options[option] = Path(str(options[option])).name
+    for key, value in now.items():
+        if before[key] != value:
+            return f"its {key} is {before[key]!r}, not {value!r}"
+    return ""
 
 
 def is_ours(path: Path) -> bool:
@@ -229,9 +269,7 @@ def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> Non
     try:
         write_atomically(path, save(plain, {_KEY: json.dumps(about)}))
     except DataError as error:
-        raise CheckpointError(
-            f"{error}; the file before it is intact: make room, then continue the run"
-        ) from error.__cause__
+        raise CheckpointError(str(error)) from error.__cause__
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -240,7 +278,7 @@ def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str
             text = (file.metadata() or {}).get(_KEY)
             found = {name: file.get_tensor(name) for name in file.keys() if tensors}  # noqa: SIM118
         about: Any = json.loads(text) if text else None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or no safetensors file ({' '.join(str(error).split())}); copy it"
             " again, or train again"

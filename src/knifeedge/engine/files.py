@@ -148,7 +148,7 @@ def _find_images(inputs: Sequence[str | Path], out: Path) -> Iterator[tuple[Path
     for entry in inputs:
         path = Path(entry)
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_ENDINGS)
+            found = _pictures_below(path)
             if path.resolve() in out.resolve().parents:  # maps of an earlier call are no pictures
                 found = [p for p in found if out.resolve() not in p.resolve().parents]
             if not found:
@@ -160,10 +160,29 @@ def _find_images(inputs: Sequence[str | Path], out: Path) -> Iterator[tuple[Path
             matched = sorted(Path(name) for name in glob.glob(str(entry), recursive=True))
             if not matched:
                 raise DataError(f"there is no picture, folder or pattern {entry}")
-            found = [p for p in matched if p.suffix.lower() in IMAGE_ENDINGS]
+            found = [p for p in matched if _is_picture(p.name) and not p.is_dir()]
             if not found:
                 raise DataError(f"{entry} matches no pictures but {matched[0]}")
             yield from ((p, Path(p.stem)) for p in found)
+
+
+def _pictures_below(folder: Path) -> list[Path]:
+    """The pictures in a folder and those below it; what is hidden is passed over."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(
+            f"folder {error.filename} cannot be read: {error.strerror}; allow it, or name others"
+        ) from error
+
+    found = []
+    for where, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(where, n) for n in names if _is_picture(n) and not n.startswith(".")]
+    return sorted(found)
+
+
+def _is_picture(name: str) -> bool:
+    return Path(name).suffix.lower() in IMAGE_ENDINGS
 
 
 def _is_done(job: Job, overlay: bool) -> bool:

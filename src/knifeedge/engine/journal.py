@@ -13,7 +13,7 @@ from torch import Tensor
 
 from knifeedge.config import TrainConfig
 from knifeedge.data.pool import CropPool
-from knifeedge.engine.checkpoint import Progress
+from knifeedge.engine.checkpoint import CHECKPOINT, Progress
 from knifeedge.engine.logs import Callback, EpochRecord, Standing
 from knifeedge.errors import KnifeEdgeError
 
@@ -21,7 +21,18 @@ LOOK_SECONDS = 1.0
 
 
 class NonFiniteError(KnifeEdgeError):
-    """A loss that is no number any more; the last checkpoint is from before it."""
+    """A loss that is no number any more; a checkpoint, where there is one, is from before it."""
+
+
+def after_nonfinite(folder: Path) -> str:
+    """What can be done then: the same steps come to the same end.
+
+    >>> after_nonfinite(Path("runs/a"))
+    'train anew in another folder (--out), with a lower learning rate; no checkpoint was saved'
+    """
+    saved = (folder / CHECKPOINT).is_file()
+    kept = f"{CHECKPOINT} is from before it" if saved else "no checkpoint was saved"
+    return f"train anew in another folder (--out), with a lower learning rate; {kept}"
 
 
 class Journal:
@@ -94,8 +105,8 @@ class Journal:
             if not abs(loss) < float("inf"):
                 raise NonFiniteError(
                     f"the loss of step {number + 1} is {loss}, with the images"
-                    f" {', '.join(self._images(number))}; look at these, or lower the learning"
-                    " rate; the last checkpoint is from before it"
+                    f" {', '.join(self._images(number))}; look at these, or"
+                    f" {after_nonfinite(self._folder)}"
                 )
         speed = (self.step - self._first) / max(self._looked - self._began, 1e-9)
         standing = Standing(

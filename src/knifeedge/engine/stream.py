@@ -91,7 +91,7 @@ class Stream:
         with self._enough_memory(image.tile):
             for batch in self._queue.take(image):
                 self._run(batch)
-            return Prediction(image.map)
+            return Prediction(image.map.clamp_(0, 1))  # shares sum to 1 up to the last bit
 
     @torch.inference_mode()
     def _run(self, batch: list[Tile]) -> None:

@@ -5,6 +5,7 @@ model draws at random follow from these numbers alone. So a run that was killed 
 on from its last checkpoint and, on a CPU, ends with the very weights it would have had.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from knifeedge.engine.checkpoint import (
     WEIGHTS,
     Progress,
     WeightsInfo,
+    build,
     difference,
     load_checkpoint,
     load_model,
@@ -32,7 +34,7 @@ from knifeedge.engine.checkpoint import (
     save_model,
 )
 from knifeedge.engine.devices import all_agree, open_fabric, prepare, share
-from knifeedge.engine.journal import Journal, NonFiniteError
+from knifeedge.engine.journal import Journal, NonFiniteError, after_nonfinite
 from knifeedge.engine.logs import Callback, CsvLog, EpochRecord, TensorBoardLog, read_log
 from knifeedge.engine.signals import Interrupted, StopSignals
 from knifeedge.engine.stepping import make_optimiser, make_step
@@ -40,10 +42,12 @@ from knifeedge.engine.validate import validate
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.losses.names import loss_folder, parse_loss
 from knifeedge.losses.online import OnlineThreshold
+from knifeedge.metrics.protocols import get_protocol
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import first_few
 
 CONFIG = "config.json"
+_PROTOCOL = "a protocol: the same `knifeedge protocol` command goes on with it"
 AGREE_EVERY = 10  # steps; several processes must look at their losses and stop at the same one
 
 
@@ -105,11 +109,14 @@ def train(
     # Configuration
     config = config.resolved()
     loss = parse_loss(config.loss).build()
+    get_protocol(config.validation_protocol)  # refuses an unknown one before the first validation
     folder = Path(folder) if folder is not None else default_folder(config)
     fabric = open_fabric(accelerator, devices, nodes, config.precision)
     first = fabric.global_rank == 0
     _check_folder(folder, config, resume)
     if (folder / WEIGHTS).is_file():
+        if first:  # it may have been killed between its last two acts
+            (folder / CHECKPOINT).unlink(missing_ok=True)
         return Run(folder, config, tuple(read_log(folder)))
 
     with torch.random.fork_rng(devices=[fabric.device] if fabric.device.type == "cuda" else []):
@@ -121,13 +128,15 @@ def train(
 
         # Model
         torch.manual_seed(config.seed)
-        network = create_model(config.model.name, **config.model.options)
+        goes_on = (folder / CHECKPOINT).is_file()  # it has all weights, also those to start from
+        model = config.model
+        network = build(model) if goes_on else create_model(model.name, **model.options)
         _check_frozen(network, config)
         _check_space(folder, network)
         network, loss = prepare(fabric, network), loss.to(fabric.device)
         optimiser = make_optimiser(fabric, network, config.learning_rate, config.weight_decay)
         done = Progress()
-        if (folder / CHECKPOINT).is_file():
+        if goes_on:
             done = load_checkpoint(folder / CHECKPOINT, network, optimiser, config, loss)
         step = make_step(fabric, network, optimiser, loss)
 
@@ -159,7 +168,7 @@ def train(
                 due = time.perf_counter() - saved >= config.checkpoint_seconds
                 if first and (stop or due):
                     done = journal.progress()
-                    _check_finite(network, done.step)
+                    _check_finite(folder, network, done.step)
                     save_checkpoint(folder / CHECKPOINT, network, optimiser, config, done, loss)
                     saved = time.perf_counter()
                 if stop:
@@ -169,12 +178,13 @@ def train(
                         signals.received or 0,
                     )
         if first:
-            _check_finite(network, journal.step)
-            info = WeightsInfo(config.model, training=to_mapping(config), trained_on=dataset.names)
-            if (threshold := _found_threshold(loss)) is not None:
-                info = replace(info, threshold=threshold, calibration={"from": "training"})
-            save_model(folder / WEIGHTS, network, info)
-            (folder / CHECKPOINT).unlink(missing_ok=True)
+            with journal:
+                _check_finite(folder, network, journal.step)
+                info = WeightsInfo(model, training=to_mapping(config), trained_on=dataset.names)
+                if (threshold := _found_threshold(loss)) is not None:
+                    info = replace(info, threshold=threshold, calibration={"from": "training"})
+                save_model(folder / WEIGHTS, network, info)
+                (folder / CHECKPOINT).unlink(missing_ok=True)
             journal.end()
         fabric.barrier()
     return Run(folder, config, tuple(read_log(folder)))
@@ -190,8 +200,23 @@ def resume_run(folder: str | Path, **options: object) -> Run:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{folder} holds no run: there is no {CONFIG} in it")
+    if holds_protocol(folder):
+        raise ConfigError(f"{folder} holds {_PROTOCOL}")
     config = read_config(TrainConfig, folder / CONFIG)
     return train(config, folder, resume=True, **options)  # type: ignore[arg-type]
+
+
+def holds_protocol(folder: Path) -> bool:
+    """Whether the `config.json` of a folder is of a protocol, not of a single training.
+
+    >>> holds_protocol(Path("nowhere"))
+    False
+    """
+    try:
+        content = json.loads((folder / CONFIG).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("kind") == "protocol"
 
 
 def default_folder(config: TrainConfig) -> Path:
@@ -209,18 +234,23 @@ def _check_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
     """Refuse a folder that cannot be written to, or that holds another run."""
     check_target(folder, folder=True)
     if not (folder / CONFIG).is_file():
+        for name in (WEIGHTS, CHECKPOINT):
+            if (folder / name).is_file():
+                raise ConfigError(
+                    f"{folder} holds {name} and no {CONFIG} that says of which run it is; name"
+                    " another folder with --out, or move the file away"
+                )
         return
+    if holds_protocol(folder):
+        raise ConfigError(f"{folder} holds {_PROTOCOL}; or name another folder with --out")
     if not resume:
         raise ConfigError(
             f"{folder} holds a run already; continue it with --resume {folder}, or name another"
             " folder with --out"
         )
-    saved = to_mapping(read_config(TrainConfig, folder / CONFIG))
-    if saved != to_mapping(config):
-        raise ConfigError(
-            f"{folder} holds another run: {difference(saved, to_mapping(config))}; name another"
-            " folder"
-        )
+    saved = read_config(TrainConfig, folder / CONFIG)
+    if other := difference(to_mapping(saved), config):
+        raise ConfigError(f"{folder} holds another run: {other}; name another folder")
 
 
 def _open_data(data: DataConfig) -> EdgeSet:
@@ -301,13 +331,13 @@ def _check_space(folder: Path, network: nn.Module) -> None:
         )
 
 
-def _check_finite(network: nn.Module, step: int) -> None:
+def _check_finite(folder: Path, network: nn.Module, step: int) -> None:
     """Refuse to save weights that are no numbers: a finite loss may have had another gradient."""
     bad = [name for name, value in network.state_dict().items() if not value.isfinite().all()]
     if bad:
         raise NonFiniteError(
-            f"the weights {first_few(bad)} are no numbers any more at step {step}; lower the"
-            " learning rate; the last checkpoint is from before it"
+            f"the weights {first_few(bad)} are no numbers any more at step {step};"
+            f" {after_nonfinite(folder)}"
         )
 
 

@@ -1,17 +1,10 @@
 """Checks of names: what is not known is refused with the nearest that is, and with its place."""
 
-import dataclasses
-import difflib
-import inspect
 import re
 from collections.abc import Iterable, Sequence
 
-from knifeedge.config import KeyedError
-from knifeedge.data.datasets import LabelRule, open_folder
-from knifeedge.data.layouts import LAYOUTS
-from knifeedge.data.synthetic import SyntheticSet
-
-DATA_SETS = (*LAYOUTS, "folder", "synthetic")
+from knifeedge.errors import closest
+from knifeedge.typed import KeyedError
 
 
 def check_known(
@@ -35,16 +28,15 @@ def check_known(
 
     >>> check_known("losses", "wbec", ["bce", "wbce"], "loss")
     Traceback (most recent call last):
-    knifeedge.config.KeyedError: there is no loss 'wbec' (the closest is 'wbce'); there are bce, ...
+    knifeedge.typed.KeyedError: there is no loss 'wbec' (the closest is 'wbce'); there are bce, ...
     """
     names = list(known)
     if name in names:
         return
-    close = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" (the closest is {close[0]!r})" if close else ""
+    known = ", ".join(names) or "none"
     raise KeyedError(
         key,
-        f"there is no {what} {name!r}{where}{hint}; there are {', '.join(names) or 'none'}",
+        f"there is no {what} {name!r}{where}{closest(name, names)}; there are {known}",
         None if name == key else written or name,
     )
 
@@ -73,19 +65,3 @@ def checked_label(label: str) -> str:
             "label", f"a label may have letters, digits and . = + - _, got {label!r}", label
         )
     return label
-
-
-def data_options(name: str) -> list[str]:
-    """The options that a data set has.
-
-    >>> data_options("synthetic")
-    ['count', 'size', 'seed']
-    """
-    if name in LAYOUTS:
-        return ["annotator", "fold"]
-    opener = SyntheticSet if name == "synthetic" else open_folder
-    others = ("split", "root", "rule", "difficulty")  # set elsewhere, or no plain values
-    known = [name for name in inspect.signature(opener).parameters if name not in others]
-    if name == "folder":
-        known += [entry.name for entry in dataclasses.fields(LabelRule)]
-    return known

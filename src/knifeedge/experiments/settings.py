@@ -6,7 +6,6 @@ anything trains and not after the hours that come before it in the grid.
 
 import dataclasses
 import functools
-import inspect
 import itertools
 import string
 from collections.abc import Mapping, Sequence
@@ -14,17 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knifeedge.config import KeyedError, ProtocolConfig, Training, from_mapping
+from knifeedge.data.datasets import DATA_SETS, data_options
 from knifeedge.errors import ConfigError
-from knifeedge.experiments.checks import (
-    DATA_SETS,
-    check_distinct,
-    check_known,
-    checked_label,
-    data_options,
-)
+from knifeedge.experiments.checks import check_distinct, check_known, checked_label
 from knifeedge.losses.names import parse_loss
 from knifeedge.metrics.protocols import PROTOCOLS
 from knifeedge.models.registry import model_entry, model_names
+from knifeedge.typed import check_options
 
 HERE = " in this experiment"
 # What [training] may set: everything of a training that is not an axis of the grid.
@@ -52,11 +47,7 @@ class ModelChoice:
     def __post_init__(self) -> None:
         """Refuse an unknown name or option."""
         check_known("models", self.name, model_names(), "model")
-        entry = model_entry(self.name)
-        kinds = {p.kind for p in inspect.signature(entry.factory).parameters.values()}
-        if inspect.Parameter.VAR_KEYWORD not in kinds:
-            for option in self.options:
-                check_known(option, option, entry.options, f"option of model {self.name!r}")
+        model_entry(self.name).check(self.options)
         object.__setattr__(self, "label", checked_label(self.label or self.name))
 
 
@@ -81,8 +72,7 @@ class DataChoice:
         proper = {name.lower(): name for name in DATA_SETS}
         name = proper.get(self.name.lower(), self.name)
         check_known("datasets", name, DATA_SETS, "data set")
-        for option in self.options:
-            check_known(option, option, data_options(name), f"option of data set {name}")
+        check_options(name, self.options, data_options(name))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "label", checked_label(self.label or name))
 
@@ -208,6 +198,11 @@ class ExperimentConfig:
                 raise KeyedError("seeds", f"seeds must be at least 0, got {seed}")
         _check_among("baseline", self.baseline, self.all_losses, "loss")
         self._check_training()
+        folders = [f"{m.label}-{d.label}" for m in self.models for d in self.datasets]
+        for name in folders:
+            if folders.count(name) > 1:
+                message = f"two runs would share the folder {name}-SEED; change a model's label"
+                raise KeyedError("models", message)
         for row in self.paper:
             check_known("model", row.model, [m.label for m in self.models], "model", where=HERE)
             check_known("data", row.data, [d.label for d in self.datasets], "data set", where=HERE)

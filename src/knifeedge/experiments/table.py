@@ -16,8 +16,9 @@ from typing import Any
 
 from scipy import stats
 
-from knifeedge.config import ProtocolConfig, from_mapping, to_mapping
+from knifeedge.config import ProtocolConfig
 from knifeedge.disk import write_json
+from knifeedge.engine.checkpoint import difference
 from knifeedge.errors import ConfigError
 from knifeedge.experiments.settings import Cell, ExperimentConfig, PaperRow
 from knifeedge.results import RESULT
@@ -192,8 +193,7 @@ def finished(run: Path, config: ProtocolConfig) -> dict[str, Any] | None:
     """What came of each loss, by name, if the run is done, whole and of this configuration."""
     try:
         result = json.loads((run / RESULT).read_text())
-        saved = {k: v for k, v in result["config"].items() if k not in ("format", "kind")}
-        if to_mapping(from_mapping(ProtocolConfig, saved)) != to_mapping(config):
+        if difference(result["config"], config):
             return None
         losses = {entry["loss"]: entry for entry in result["losses"]}
         for loss, protocol in itertools.product(config.losses, config.scoring):

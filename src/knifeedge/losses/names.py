@@ -12,14 +12,13 @@
 """
 
 import ast
-import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from knifeedge.errors import ConfigError
+from knifeedge.errors import ConfigError, closest
 from knifeedge.losses.adjusted import AdjustedLoss
 from knifeedge.losses.counts import RegionLoss
 from knifeedge.losses.cross_entropy import BCELoss, SWBCELoss, WBCELoss
@@ -198,7 +197,8 @@ def _loss(node: ast.expr) -> LossName:
         return LossName(base.base, base.base_options, adjuster)
     if word not in LOSSES:
         known = [*LOSSES, "baa-0.7", "baa-sa", "baa-online", "baa(...)"]
-        raise ConfigError(f"there is no loss {_closest(word, known)}; there are {', '.join(known)}")
+        hint = closest(word, known)
+        raise ConfigError(f"there is no loss {word!r}{hint}; there are {', '.join(known)}")
     defaults = _option_defaults(LOSSES[word])
     _check_options(word, options, tuple(defaults))
     values = {key: float(_value(key, value)) for key, value in options.items()}
@@ -225,12 +225,8 @@ def _check_options(loss: str, options: Mapping[str, object], known: tuple[str, .
     for key in options:
         if key not in known:
             has = ", ".join(known) or "none"
-            raise ConfigError(f"loss {loss} has no option {_closest(key, known)}; it has {has}")
-
-
-def _closest(wrong: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
-    return f"{wrong!r} (the closest is {close[0]!r})" if close else repr(wrong)
+            hint = closest(key, known)
+            raise ConfigError(f"loss {loss} has no option {key!r}{hint}; it has {has}")
 
 
 def _option_defaults(loss: type[PixelLoss] | type[RegionLoss]) -> dict[str, float]:

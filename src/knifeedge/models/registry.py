@@ -1,15 +1,15 @@
 """Models by name: the built-in ones, and a user's own beside them."""
 
-import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, overload
 
 from torch import nn
 
-from knifeedge.errors import ConfigError
+from knifeedge.errors import ConfigError, closest
+from knifeedge.typed import annotations, check_options
 
 Factory = TypeVar("Factory", bound=Callable[..., nn.Module])
 
@@ -25,13 +25,25 @@ class ModelEntry:
     @property
     def options(self) -> list[str]:
         """The names of the options its factory takes."""
-        return list(inspect.signature(self.factory).parameters)
+        return list(self.kinds)
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """What each option may be: its annotation."""
+        return annotations(self.factory)
 
     @property
     def weight_options(self) -> list[str]:
         """Those of them that name a weights file to start from."""
-        parameters = inspect.signature(self.factory).parameters.values()
-        return [p.name for p in parameters if Path in get_args(p.annotation)]
+        return [option for option, kind in self.kinds.items() if Path in get_args(kind)]
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the factory does not take, or whose values are of another type."""
+        known = self.kinds
+        kinds = {p.kind for p in inspect.signature(self.factory).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            options = {name: value for name, value in options.items() if name in known}
+        check_options(f"model {self.name!r}", options, known)
 
 
 _ENTRIES: dict[str, ModelEntry] = {}
@@ -102,7 +114,8 @@ def create_model(name: str, **options: Any) -> nn.Module:
         last.
 
     Raises:
-        ConfigError: for an unknown name or option, naming the known ones.
+        ConfigError: for an unknown name or option, naming the known ones, or a value of another
+            type.
 
     >>> import torch
     >>> model = create_model("tiny").eval()
@@ -110,14 +123,7 @@ def create_model(name: str, **options: Any) -> nn.Module:
     (1, 1, 33, 47)
     """
     entry = model_entry(name)
-    known = inspect.signature(entry.factory).parameters
-    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):
-        unknown = [option for option in options if option not in known]
-        if unknown:
-            raise ConfigError(
-                f"model {name!r} has no option {_named(unknown[0], list(known))};"
-                f" {'it has ' + ', '.join(known) if known else 'it has none'}"
-            )
+    entry.check(options)
     model = entry.factory(**options)
     if not isinstance(model, nn.Module):
         raise ConfigError(
@@ -145,12 +151,7 @@ def model_entry(name: str) -> ModelEntry:
     """
     if name not in _ENTRIES:
         raise ConfigError(
-            f"there is no model {_named(name, model_names())}; there are {', '.join(model_names())}"
+            f"there is no model {name!r}{closest(name, model_names())};"
+            f" there are {', '.join(model_names())}"
         )
     return _ENTRIES[name]
-
-
-def _named(wrong: str, known: list[str]) -> str:
-    """The wrong name, with the closest right one where there is a close one."""
-    close = difflib.get_close_matches(str(wrong), known, n=1)
-    return f"{wrong!r} (the closest is {close[0]!r})" if close else repr(wrong)

@@ -1,6 +1,5 @@
 """Weights from local files: a state dict from safetensors, or from torch.save."""
 
-import pickle
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,13 +99,17 @@ def _read_safetensors(path: Path) -> object:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} cannot be read as safetensors: {reason}") from None
 
 
 def _read_torch(path: Path) -> object:
     try:
         with warnings.catch_warnings(action="ignore"):  # of pickles it then refuses
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} cannot be read as weights only: {first}") from None
+    except Exception as error:  # of a damaged file: IndexError, struct.error, AssertionError, ...
+        reason = getattr(error, "strerror", None) or (
+            "it is damaged, or holds more than tensors; save them with"
+            " torch.save(network.state_dict(), ...)"
+        )
+        raise CheckpointError(f"{path} cannot be read as weights only: {reason}") from None
