@@ -149,7 +149,9 @@ def test_wrong_values(run: Path, tmp_path: Path) -> None:
     assert "no split 'val'; it has" in refused("calibrate", run, "--split", "val")
     assert "there is no data set 'UDDE'" in refused("calibrate", run, "--data", "UDDE")
     assert "must be KEY=VALUE" in refused("calibrate", run, "--data-option", "seed")
-    assert "there is no weights file" in refused("calibrate", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "there is no weights file" in refused("calibrate", tmp_path / "empty")
+    assert f"holds trainings; name one of them: {run}" in refused("calibrate", tmp_path)
     assert call("calibrate").code == 2
     assert read_info(run).threshold is None
 

@@ -55,6 +55,30 @@ def test_check(folder):
         run("check", folder / "nothing")
 
 
+def test_labels_that_are_black_on_white(folder, tmp_path):
+    for path in (folder / "labels").iterdir():
+        Image.fromarray(255 - np.asarray(Image.open(path).convert("L"))).save(path)
+    assert "inverted" in run("check", folder, code=1)
+    report = json.loads(run("check", folder, "--data-option", "invert=true", "--json"))
+    assert not [p for p in report["problems"] if p["kind"] == "inverted"]
+    sheet = tmp_path / "sheet.png"
+    run("show", folder, "--out", sheet, "--data-option", "invert=true")
+    assert sheet.is_file()
+
+
+def test_an_image_without_an_edge_can_be_used(tmp_path):
+    for part in ("images", "labels"):
+        (tmp_path / part).mkdir()
+        for name in "ab":
+            Image.fromarray(np.eye(8, dtype=np.uint8) * 255).save(tmp_path / part / f"{name}.png")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "labels" / "a.png")
+    report = json.loads(run("check", tmp_path, "--json"))
+    assert report["usable"]
+    assert [p["kind"] for p in report["problems"]] == ["empty"]
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "labels" / "b.png")
+    run("check", tmp_path, code=1)  # none has
+
+
 def size(path):
     with Image.open(path) as picture:
         return picture.size

@@ -352,6 +352,7 @@ def test_a_ground_truth_without_edges_is_scored(run, folders) -> None:
         (["--max-dist", "one"], "--max-dist must be a share of the diagonal"),
         (["--max-dist", "7"], "at most 1, got 7.0"),
         (["--max-dist=-1px"], "max_dist must be finite and >= 0"),
+        (["--max-dist", "600px"], "max_dist must be at most 512 pixels, got 600.0\n"),
         (["--scale", "256"], "scale must be one of unit, 255, stretch, got '256'"),
         (["--annotators", "second"], "annotators must be one of all, first, merged"),
         (["--label-threshold", "1"], "label_threshold must be in [0,1)"),
@@ -391,6 +392,8 @@ def test_places_that_cannot_be_written_are_told_before_the_work(run, folders, mo
     for options, message in (
         (("--out", maps), "is a folder; name a file in it"),
         (("--pictures", maps / "a.png"), "is a file; name a folder"),
+        (("--pictures", maps), "holds what is scored"),
+        (("--pictures", truths), "holds what is scored"),
         (("--benchmark-files", maps / "a.png" / "x"), "cannot be written"),
     ):
         result = run(maps, truths, *options)

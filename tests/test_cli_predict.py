@@ -71,8 +71,8 @@ def test_every_option_reaches_the_maps(weights, photos: Path, tmp_path: Path) ->
         done("predict", *arguments, *options)
         return np.load(out / "a.npy")
 
-    tiled = first("--tile", 32, "--overlap", 24, "--batch-size", 3)
-    expected = predict(network, pixels(0), tile=32, overlap=24, batch_size=3)
+    tiled = first("--tile", 32, "--overlap", 16, "--batch-size", 3)
+    expected = predict(network, pixels(0), tile=32, overlap=16, batch_size=3)
     np.testing.assert_array_equal(tiled, expected)
     whole = first("--whole", "--tile", 32)
     np.testing.assert_array_equal(whole, predict(network, pixels(0), whole=True))
@@ -158,7 +158,7 @@ def test_no_threshold(weights, photos: Path) -> None:
     ("options", "message"),
     [
         (("--format", "jpg"), "format must be one of png, png16, npy, got 'jpg'"),
-        (("--overlap", 320), "overlap must be >= 0 and less than the tile's 320, got 320"),
+        (("--overlap", 320), "overlap must be from 0 to half of the tile's 320, got 320"),
         (("--accelerator", "tpu"), "accelerator must be auto, cpu or cuda, got 'tpu'"),
         (("--model", "hed"), "holds weights of tiny, not of hed"),
         (("--precision", "half"), "precision must be one of 32-true, bf16-mixed, got 'half'"),

@@ -66,6 +66,20 @@ def test_faults_go_to_stderr(folder):
     assert "damaged: run/wbce: log.csv is missing" in run(folder).stderr
 
 
+def test_the_page_goes_into_the_first_run_that_is_there(folder, tmp_path):
+    result = run(tmp_path / "typo", folder)
+    assert result.stdout.startswith(f"{folder}/report.html")
+    assert "damaged: typo: it does not exist" in result.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("option", ["--plots", "--out"])
+def test_what_needs_a_run_is_refused_without_one(tmp_path, option):
+    with pytest.raises(ConfigError, match=f"{option} needs the folder of a run, such as"):
+        run("--paper-figures", tmp_path / "figures", option, tmp_path / "other")
+    assert not list(tmp_path.iterdir())
+
+
 def test_mistakes(folder, tmp_path):
     with pytest.raises(ConfigError, match="needs the folder of a run"):
         run()

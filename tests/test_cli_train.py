@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -25,6 +26,21 @@ from knifeedge.cli import training
 from knifeedge.config import DataConfig, ModelConfig, TrainConfig, from_mapping, to_mapping
 from knifeedge.engine import Callback, EpochRecord, Run, load_model
 from knifeedge.engine.logs import read_log
+
+
+def test_warnings_are_lines_without_a_place_in_the_source(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = done(
+            "train", *TINY, "--split", "test", "--batch-size", 2, "--out", tmp_path / "run"
+        )
+    (line,) = [line for line in result.err.splitlines() if "warning" in line]
+    assert line.startswith("knifeedge: warning: these are the test images of synthetic: ")
+
+
+def test_machines_that_nobody_brings_together_are_not_waited_for(tmp_path: Path) -> None:
+    said = refused("train", *TINY, "--nodes", 2, "--out", tmp_path / "run")
+    assert "2 nodes need torchrun" in said
 
 
 def config_of(folder: Path) -> TrainConfig:

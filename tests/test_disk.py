@@ -57,6 +57,33 @@ def test_the_data_is_on_disk_before_the_rename(
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    real, link = tmp_path / "real" / "scores.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    for content in (b"new", b"again"):  # first the link leads nowhere
+        check_target(link)
+        write_atomically(link, content)
+        assert link.is_symlink()
+        assert real.read_bytes() == content
+    assert list(real.parent.iterdir()) == [real]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (pipe, link):
+        check_target(path)
+        write_atomically(path, b"scores")
+        assert pipe.is_fifo()
+        assert os.read(reader, 100) == b"scores"
+    os.close(reader)
+    with pytest.raises(DataError, match="is a file; name a folder"):
+        check_target(pipe, folder=True)
+
+
 def test_a_file_where_a_folder_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match="cannot be written"):

@@ -24,12 +24,14 @@ itself (ODS for edges), which benchmarks report and nobody can have.
 seed by seed. `a ± b` is their mean and half its 95 % interval (Student's t). Over many losses, one
 interval in twenty excludes 0 by chance.
 - Time is that of the training, as a multiple of WBCE's (in the table and the curves with data and
-predictions). BAA-SA is counted with the training that finds its threshold."""
+predictions). BAA-SA is counted with the training that finds its threshold. Where the machine had
+other work beside there is none."""
 HEAD = (
     *("loss", "F, calibrated", "difference to WBCE", "F at 0.5", "difference to WBCE"),
     *("best F", "difference to WBCE", "threshold", "time"),
 )
-# File of the records, protocol, title, and what the task is.
+# File of the records, protocol, title, what the task is, and whether the trainings had the machine
+# to themselves: where they had not, their times say nothing.
 EDGES = (
     (
         "comparison-synthetic",
@@ -37,6 +39,7 @@ EDGES = (
         "Edges of made-up scenes",
         "`tiny`, 8 epochs, trained on 24 scenes; F with a tolerance of one pixel, after thinning;"
         " `knifeedge experiment comparison`.",
+        True,
     ),
     (
         "comparison-uded",
@@ -44,6 +47,7 @@ EDGES = (
         "Edges of UDED",
         "`tiny`, 6 epochs of crops of 160, trained on 15 photographs, tested on 7; `paper-strict`;"
         " `knifeedge experiment comparison-uded`.",
+        False,
     ),
 )
 OTHERS = (
@@ -70,6 +74,7 @@ class Task:
     title: str
     about: str
     losses: Mapping[str, Mapping[str, Values]]
+    timed: bool = True
 
     def apart(self, loss: str, key: str, base: str = BASELINE) -> Difference | None:
         """The difference to a base; none for the base itself, or one that was not run."""
@@ -89,9 +94,9 @@ class Task:
 def read_tasks(results: Path) -> list[Task]:
     """The tasks that there are records of."""
     groups, tasks = read_groups(results.glob("comparison-*.json")), []
-    for name, protocol, title, about in EDGES:
+    for name, protocol, title, about, timed in EDGES:
         if name in groups:
-            tasks.append(Task(title, about, _of_group(groups[name], protocol)))
+            tasks.append(Task(title, about, _of_group(groups[name], protocol), timed))
     path = results / "tasks.json"
     found = json.loads(path.read_text())["tasks"] if path.is_file() else {}
     for name, title, about in OTHERS:
@@ -181,11 +186,12 @@ def task_section(task: Task) -> str:
         cells = []
         for key in ("f", "half", "best"):
             cells += [mean_cell(own[key], 3), difference_cell(task.apart(loss, key))]
-        seconds = spread(own["seconds"]).mean
-        if parse_loss(loss).needs_threshold:
-            seconds += spread(base["seconds"]).mean
-        ratio = f"{seconds / spread(base['seconds']).mean:.2f}"
-        rows.append((_name(loss), *cells, f"{task.mean(loss, 'threshold'):.2f}", ratio))
+        cells.append(f"{task.mean(loss, 'threshold'):.2f}")
+        if task.timed:
+            needed = [loss, BASELINE] if parse_loss(loss).needs_threshold else [loss]
+            seconds = sum(task.mean(each, "seconds") for each in needed)
+            cells.append(f"{seconds / task.mean(BASELINE, 'seconds'):.2f}")
+        rows.append((_name(loss), *cells))
     said = [f"F at the calibrated threshold: {_said(task, 'f')}"]
     said += [f"F at 0.5: {_said(task, 'half')}", f"Best F: {_said(task, 'best')}"]
     return "\n\n".join(
@@ -193,7 +199,7 @@ def task_section(task: Task) -> str:
             f"## {task.title}",
             f"{task.about} {seeds_of(list(base['f'])).capitalize()}; in brackets the standard"
             " deviation over them.",
-            table(HEAD, rows),
+            table(HEAD if task.timed else HEAD[:-1], rows),
             "\n".join(f"- {line}" for line in said),
         ]
     )

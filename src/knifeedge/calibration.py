@@ -17,9 +17,10 @@ import numpy.typing as npt
 from knifeedge.errors import DataError
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.evaluate import evaluate
-from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair, positives
+from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair
 from knifeedge.metrics.protocols import Protocol
 from knifeedge.metrics.scores import EdgeScores
+from knifeedge.metrics.values import positives
 
 CONSTANT = (
     "every map has the same value at all of its pixels, so that no threshold tells them apart; "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,13 +21,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from knifeedge.metrics.evaluate import score_image
-from knifeedge.metrics.files import LABEL_THRESHOLD
 from knifeedge.metrics.inputs import Image, Reader
 from knifeedge.metrics.protocols import Protocol, get_protocol
-from knifeedge.metrics.scores import EdgeScores, score
+from knifeedge.metrics.scores import NUMBERS, EdgeScores, score
+from knifeedge.metrics.values import LABEL_THRESHOLD
 
 NAME_BYTES = 128  # names travel between ranks as rows of bytes
-VALUES = ("ods", "threshold", "precision", "recall", "ois", "ois_mean", "ap", "r50", "crispness")
 
 
 class _PlainMetric:
@@ -137,6 +137,7 @@ class EdgeMetric(_Base):  # type: ignore[misc]
             target: Edges, of the same size: booleans, 0 and 1, or values in [0,1].
             names: One name an image. Of images with the same name the first counts: a sampler that
                 hands an image to several ranks, to make them equal, does not change the result.
+                Images without one are numbered, past the numbers that are names.
         """
         maps, targets = _images(prob, "prob"), _images(target, "target")
         if [image.shape for image in maps] != [image.shape for image in targets]:
@@ -165,7 +166,7 @@ class EdgeMetric(_Base):  # type: ignore[misc]
         Every rank must call it, and gets the same.
         """
         scores = self._scores()
-        return {name: torch.tensor(getattr(scores, name), device=self.device) for name in VALUES}
+        return {name: torch.tensor(getattr(scores, name), device=self.device) for name in NUMBERS}
 
     def scores(self) -> EdgeScores:
         """The same in full: curves, the table of images, the protocol. Every rank must call it."""
@@ -191,11 +192,12 @@ class EdgeMetric(_Base):  # type: ignore[misc]
         for i, row in enumerate(names):
             first.setdefault(bytes(row).rstrip(b"\0").decode() or i, i)
         kept = list(first.values())
+        free = (str(n) for n in itertools.count() if str(n) not in first)
         return score(
             counts[kept],
             protocol=self.protocol,
             crispness=crispness[kept].tolist(),
-            names=[str(name) for name in first],
+            names=[name if isinstance(name, str) else next(free) for name in first],
             options={"label_threshold": self._reader.label_threshold},
         )
 

@@ -120,6 +120,14 @@ class _Elements:
         dtype = np.dtype(self.order + _STORED[kind])
         return np.frombuffer(content, dtype)
 
+    def integers(self) -> list[int]:
+        """The next element as whole numbers, which it must be stored as."""
+        numbers = self.numbers()
+        if numbers.dtype.kind == "f":
+            raise ValueError(f"{numbers.dtype} where whole numbers were expected")
+        found: list[int] = numbers.tolist()
+        return found
+
     def _take(self, size: int) -> bytes:
         if size > self.left:
             raise ValueError(f"{size} bytes are announced, {self.left} are left")
@@ -145,13 +153,13 @@ def _matrix(content: bytes, order: str, *, depth: int) -> tuple[str, Any]:
     if not content:
         return "", np.zeros((0, 0))
     parts = _Elements(content, order)
-    flags = parts.numbers()
-    if flags.shape != (2,):
+    flags = parts.integers()
+    if len(flags) != 2:
         raise ValueError("a matrix without its flags")
-    kind, bits = int(flags[0]) & 0xFF, int(flags[0]) >> 8
+    kind, bits = flags[0] & 0xFF, flags[0] >> 8
     if kind == 17:  # opaque objects go on differently, and have no size
         return "", _OTHER[kind]
-    shape = [int(n) for n in parts.numbers()]
+    shape = parts.integers()
     if len(shape) < 2 or min(shape) < 0 or math.prod(shape) > MAX_BYTES:
         raise ValueError(f"a matrix of shape {shape}")
     name = parts.numbers().tobytes().decode("latin-1")
@@ -173,8 +181,8 @@ def _matrix(content: bytes, order: str, *, depth: int) -> tuple[str, Any]:
 
 def _structs(parts: _Elements, count: int, depth: int) -> list[dict[str, Any]]:
     """The elements of a struct array: for each of them, each field in turn."""
-    lengths, names = parts.numbers(), parts.numbers().tobytes()
-    width = int(lengths[0]) if lengths.size == 1 else 0
+    lengths, names = parts.integers(), parts.numbers().tobytes()
+    width = lengths[0] if len(lengths) == 1 else 0
     if width <= 0 or len(names) % width:
         raise ValueError("a struct without the names of its fields")
     fields = [

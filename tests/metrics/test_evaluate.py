@@ -183,7 +183,12 @@ def test_without_dask_the_error_names_the_extra(maps, truths, monkeypatch) -> No
         evaluate(maps, truths, cluster="tcp://127.0.0.1:8786")
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense"])
+def test_what_is_no_address_is_refused_at_once(maps, truths) -> None:
+    with pytest.raises(ConfigError, match="cluster must be an address such as tcp://host:8786"):
+        evaluate(maps, truths, cluster="nonsense")
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9"])
 def test_an_address_where_nobody_answers(maps, truths, monkeypatch, address) -> None:
     pytest.importorskip("distributed")
     module = sys.modules["knifeedge.metrics.evaluate"]
@@ -297,6 +302,16 @@ def test_bad_arrays_are_data_errors_by_name(maps, truths) -> None:
         evaluate({"im0": maps["im0"]}, {"im0": 3.0 * truths["im0"][0]})
     with pytest.raises(DataError, match=r"im0: .*no ground truth"):
         evaluate({"im0": maps["im0"]}, {"im0": []})
+
+
+def test_a_tolerance_too_wide_for_one_image_is_told_with_its_name(maps, truths) -> None:
+    wide = np.zeros((400, 400), dtype=np.float32)
+    with pytest.raises(DataError, match=r"1 of 2 .*wide: max_dist must be at most 512 pixels"):
+        evaluate(
+            {"wide": wide, "im0": maps["im0"]},
+            {"wide": wide, "im0": truths["im0"]},
+            protocol=PROTOCOLS["bsds"].replace(max_dist=0.95),
+        )
 
 
 def test_unpaired_names_of_dicts(maps, truths) -> None:

@@ -1,6 +1,7 @@
 """Readers of maps and ground truths: values, pairing, and every way a file can be wrong."""
 
 import io
+import math
 import os
 import re
 import struct
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
-from PIL import Image
+from PIL import Image as Picture
 
 from knifeedge.errors import DataError
 from knifeedge.mat import parse_mat
 from knifeedge.metrics.files import find_pairs, read_ground_truths, read_map
+from knifeedge.metrics.inputs import Image, Reader
+from knifeedge.metrics.values import Scale
 from shared_data import data_dir
 
 RNG = np.random.default_rng(3)
@@ -26,7 +29,7 @@ EDGES = RNG.random((7, 9)) > 0.7
 
 
 def save_png(path: Path, array: np.ndarray, **options: object) -> Path:
-    Image.fromarray(array).save(path, **options)
+    Picture.fromarray(array).save(path, **options)
     return path
 
 
@@ -181,6 +184,12 @@ def test_npz_names(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_ground_truths(path)[0], EDGES)
 
 
+def test_only_the_named_array_of_an_npz_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, map=EDGES * 0.25, meta={"epoch": 3}, allow_pickle=True)
+    np.testing.assert_array_equal(read_map(path), EDGES * 0.25)
+
+
 def test_the_mat_reader_agrees_with_scipy(tmp_path: Path) -> None:
     matrices = {
         f"{np.dtype(kind).name}_{order}": np.asarray(RNG.integers(0, 99, (3, 4)), kind, order=order)
@@ -215,6 +224,20 @@ def test_the_mat_reader_knows_both_byte_orders() -> None:
     np.testing.assert_array_equal(got["a"], [[0.25, 1.0]])
 
 
+@pytest.mark.parametrize("damaged", ["flags", "shape", "width"])
+def test_the_mat_reader_refuses_sizes_that_are_no_whole_numbers(damaged: str) -> None:
+    def whole(name: str, kind: int, code: str, *values: int) -> bytes:
+        if name == damaged:
+            return struct.pack(f"<II{len(values)}d", 9, 8 * len(values), *[math.inf] * len(values))
+        return struct.pack(f"<II{len(values)}{code}", kind, 4 * len(values), *values)
+
+    header = b"MATLAB 5.0 MAT-file, by hand".ljust(124) + b"\x00\x01IM"
+    body = whole("flags", 6, "I", 2, 0) + whole("shape", 5, "i", 1, 1)
+    body += struct.pack("<HH4s", 1, 1, b"a") + whole("width", 5, "i", 1).ljust(16, b"\0")
+    with pytest.raises(ValueError, match="float64 where whole numbers were expected"):
+        parse_mat(header + struct.pack("<II", 14, len(body)) + body)
+
+
 def test_the_mat_reader_refuses_to_swell_or_to_dig(monkeypatch: pytest.MonkeyPatch) -> None:
     nested: object = np.zeros((1, 1))
     for _ in range(20):
@@ -225,6 +248,45 @@ def test_the_mat_reader_refuses_to_swell_or_to_dig(monkeypatch: pytest.MonkeyPat
     big = encoded(scipy.io.savemat, {"a": np.zeros((99, 99))}, do_compression=True)
     with pytest.raises(ValueError, match="1 GiB"):
         parse_mat(big)
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "<f4", ">f4", "f8", "longdouble", "?", "u1", ">u2", "i4", "i8", "c8", "U1"]
+)
+@pytest.mark.parametrize("scale", ["unit", "255", "stretch"])
+def test_an_array_means_what_its_file_means(tmp_path: Path, dtype: str, scale: Scale) -> None:
+    reader = Reader(scale=scale)
+    for array in (EDGES, RNG.random((7, 9)), 255 * EDGES, 300.0 * EDGES - 7):
+        with np.errstate(invalid="ignore"):
+            array = array.astype(dtype)
+        path = save_npy(tmp_path / "a.npy", array)
+        found = [outcome(reader, path, path), outcome(reader, array, array)]
+        assert found[0] == found[1]
+
+
+def test_a_stack_means_what_its_file_means(tmp_path: Path) -> None:
+    # The second annotator alone would be taken for labels 0 and 1.
+    stack = np.stack([EDGES * np.uint8(255), EDGES[::-1] * np.uint8(1)])
+    path = save_npy(tmp_path / "a.npy", stack)
+    for annotators in ("all", "first", "merged"):
+        reader = Reader(annotators=annotators)
+        _, from_file = reader.load(Image("a", EDGES, path))
+        _, from_array = reader.load(Image("a", EDGES, stack))
+        np.testing.assert_array_equal(from_array, from_file)
+        assert sum(truth.sum() for truth in from_array) == EDGES.sum()
+
+
+def outcome(reader: Reader, *image: Path | np.ndarray) -> object:
+    """The bytes of the map and of the ground truth, or what is wrong without the name."""
+    try:
+        prob, truths = reader.load(Image("a", *image))
+    except DataError as error:
+        return re.sub(r"^(the map|the ground truth|\S+\.npy) ", "", str(error))
+    assert prob.dtype.isnative
+    return prob.dtype, prob.tobytes(), [truth.tobytes() for truth in truths]
 
 
 # --- pairing --------------------------------------------------------------------------------------
@@ -309,12 +371,12 @@ def encoded(save: Callable[..., None], *args: object, **options: object) -> byte
 
 
 def encoded_png(mode: str) -> bytes:
-    image = Image.fromarray(GREY).convert(mode)
+    image = Picture.fromarray(GREY).convert(mode)
     return encoded(image.save, format="PNG")
 
 
 GOOD_PNG = encoded_png("L")
-PLAIN_PNG = encoded(Image.fromarray(GREY).save, format="PNG", compress_level=0)
+PLAIN_PNG = encoded(Picture.fromarray(GREY).save, format="PNG", compress_level=0)
 GOOD_NPY = encoded(np.save, GREY / 255)
 GOOD_NPZ = encoded(np.savez_compressed, GREY / 255)
 GOOD_MAT = encoded(scipy.io.savemat, {"edge": GREY / 255}, do_compression=True)
@@ -331,7 +393,7 @@ BAD_MAPS = {
     "flipped.png": (GOOD_PNG[:60] + bytes([GOOD_PNG[60] ^ 1]) + GOOD_PNG[61:], "damaged"),
     "tail.png": (GOOD_PNG[:-10], "damaged"),
     "pixel.png": (PLAIN_PNG[:-40] + bytes([PLAIN_PNG[-40] ^ 1]) + PLAIN_PNG[-39:], "damaged"),
-    "jpeg.png": (encoded(Image.fromarray(GREY).save, format="JPEG"), "not a PNG"),
+    "jpeg.png": (encoded(Picture.fromarray(GREY).save, format="JPEG"), "not a PNG"),
     "empty.png": (b"", "not a PNG"),
     "bomb.png": (png_bytes(60000, 60000, depth=1, colour=0, rows=b""), "60000 x 60000 pixels"),
     "zero.png": (png_bytes(0, 4, depth=8, colour=0, rows=b""), "damaged"),
@@ -340,8 +402,11 @@ BAD_MAPS = {
     "pickle.npy": (encoded(np.save, np.array([[{}]]), allow_pickle=True), "allow_pickle"),
     "nan.npy": (encoded(np.save, np.array([[0.5, np.nan]])), "NaN"),
     "inf.npy": (encoded(np.save, np.array([[0.5, np.inf]])), "infinite"),
-    "high.npy": (encoded(np.save, np.array([[0.5, 1.01]])), r"0.5 to 1.01, not in \[0,1\]"),
-    "low.npy": (encoded(np.save, np.array([[0.5, -0.01]])), r"-0.01 to 0.5, not in \[0,1\]"),
+    "high.npy": (encoded(np.save, np.array([[0.5, 1.01]])), r"in \[0,1\], got 0.5 to 1.01"),
+    "low.npy": (
+        encoded(np.save, np.array([[0.5, -0.01]])),
+        r"in \[0,1\], got -0.01 to 0.5",
+    ),
     "bytes.npy": (encoded(np.save, GREY), r"integers \(uint8\).*--scale 255"),
     "line.npy": (encoded(np.save, np.zeros(5)), r"shape \(5,\)"),
     "cube.npy": (encoded(np.save, np.zeros((2, 3, 4))), r"shape \(2, 3, 4\)"),
@@ -358,7 +423,7 @@ BAD_MAPS = {
     "none.mat": (encoded(scipy.io.savemat, {"a": "text"}), "0 numeric matrices"),
     "v4.mat": (encoded(scipy.io.savemat, {"a": GREY / 255}, format="4"), "with -v7"),
     "v73.mat": (b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512) + b"\x89HDF", "with -v7"),
-    "a.jpg": (encoded(Image.fromarray(GREY).save, format="JPEG"), r"is none of \.png"),
+    "a.jpg": (encoded(Picture.fromarray(GREY).save, format="JPEG"), r"is none of \.png"),
 }
 BAD_TRUTHS = {
     "other.mat": (GOOD_MAT, "no variable groundTruth but edge"),
@@ -378,13 +443,21 @@ BAD_TRUTHS = {
     ),
     "text.mat": (
         encoded(scipy.io.savemat, {"groundTruth": cell(np.array(["abc"]))}),
-        "not real numbers",
+        "Boundaries is a char array and not real numbers",
+    ),
+    "sparse.mat": (
+        encoded(scipy.io.savemat, {"groundTruth": cell(scipy.sparse.csc_array(EDGES * 1.0))}),
+        r"Boundaries is a sparse array and not real numbers; .* full\(Boundaries\)",
+    ),
+    "nested.mat": (
+        encoded(scipy.io.savemat, {"groundTruth": cell(cell(EDGES, EDGES.T))}),
+        "Boundaries is a cell or struct array and not real numbers",
     ),
     "cut.mat": (GOOD_CELLS[:-30], "damaged"),
     "rgb.png": BAD_MAPS["rgb.png"],
     "cut.png": BAD_MAPS["cut.png"],
     "nan.npy": BAD_MAPS["nan.npy"],
-    "high.npy": (encoded(np.save, np.array([[0, 2]])), r"0 to 2, not in \[0,1\]"),
+    "high.npy": (encoded(np.save, np.array([[0, 2]])), r"\(int64\) must be in \[0,1\], got 0 to 2"),
     "low.npy": (encoded(np.save, np.array([[0, -1]])), "-1 to 0"),
     "4d.npy": (encoded(np.save, np.zeros((1, 2, 3, 4))), r"shape \(1, 2, 3, 4\)"),
     "none.npy": (encoded(np.save, np.zeros((0, 3, 4))), r"shape \(0, 3, 4\)"),
@@ -412,7 +485,7 @@ def test_bad_ground_truths(tmp_path: Path, name: str) -> None:
 
 def test_out_of_range_for_the_chosen_scale(tmp_path: Path) -> None:
     high = save_npy(tmp_path / "a.npy", np.array([[0.0, 256.0]]))
-    with pytest.raises(DataError, match=r"0 to 256, not in \[0,255\]"):
+    with pytest.raises(DataError, match=r"must be in \[0,255\], got 0 to 256"):
         read_map(high, scale="255")
     wide = save_npy(tmp_path / "b.npy", np.array([[-1e308, 1e308]]))
     with pytest.raises(DataError, match="too far apart"):
@@ -455,8 +528,8 @@ def test_options_are_checked(tmp_path: Path) -> None:
 
 SEEDS = {
     "grey.png": GOOD_PNG,
-    "deep.png": encoded(Image.fromarray(DEEP).save, format="PNG"),
-    "bits.png": encoded(Image.fromarray(EDGES).save, format="PNG"),
+    "deep.png": encoded(Picture.fromarray(DEEP).save, format="PNG"),
+    "bits.png": encoded(Picture.fromarray(EDGES).save, format="PNG"),
     "a.npy": GOOD_NPY,
     "a.npz": GOOD_NPZ,
     "plain.npz": encoded(np.savez, GREY / 255),
@@ -514,5 +587,15 @@ def test_bsds500_is_read_as_scipy_reads_it() -> None:
 
 def test_uded_is_read_above_127() -> None:
     for path in sorted((data_dir("UDED") / "gt").glob("*.png"))[:5]:
-        expected = np.asarray(Image.open(path)) > 127
+        expected = np.asarray(Picture.open(path)) > 127
         np.testing.assert_array_equal(read_ground_truths(path), [expected])
+
+
+def test_overlays_beside_the_maps_are_passed_over(tmp_path: Path) -> None:
+    """As `predict --overlay` writes them."""
+    for folder, names in (("maps", ("a.png", "a.overlay.png")), ("truths", ("a.png",))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            save_png(tmp_path / folder / name, np.zeros((2, 3), np.uint8))
+    pairs, unpaired = find_pairs(tmp_path / "maps", tmp_path / "truths")
+    assert ([pair.name for pair in pairs], unpaired) == (["a"], {})

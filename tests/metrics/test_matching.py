@@ -134,7 +134,8 @@ def test_tolerance() -> None:
         (-1, "pixel", "max_dist must be a finite number >= 0, got -1"),
         (float("nan"), "pixel", "finite"),
         (0.01, "pixels", 'unit must be "diagonal" or "pixel"'),
-        (1.0, "diagonal", 'unit="pixel"'),
+        (1.0, "diagonal", '1.0 of the diagonal, 1000; for pixels give unit="pixel"'),
+        (600, "pixel", "at most 512 pixels, got 600 pixels$"),
     ],
 )
 def test_tolerance_refuses(max_dist, unit, message) -> None:

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
+from knifeedge.errors import DataError
 from knifeedge.metrics.counts import THRESHOLDS, match_counts
 from knifeedge.metrics.evaluate import evaluate, score_image
 from knifeedge.metrics.pictures import (
@@ -129,3 +130,16 @@ def test_pictures_of_folders(tmp_path: Path) -> None:
     write_pictures(out, maps, truths, scores, threshold=0.2)
     expected = match_picture(prob, some_edges(7), threshold=0.2, protocol="paper-strict")
     np.testing.assert_array_equal(np.asarray(Image.open(out / "2.png")), expected)
+
+
+@pytest.mark.parametrize("name", ["maps", "truths"])
+def test_pictures_never_replace_what_was_scored(tmp_path: Path, name: str) -> None:
+    for folder, array in (("maps", smooth_map(0)), ("truths", some_edges(0) * np.uint8(255))):
+        (tmp_path / folder).mkdir()
+        Image.fromarray((array * 1.0).astype(np.uint8)).save(tmp_path / folder / "a.png")
+    folders = tmp_path / "maps", tmp_path / "truths"
+    before = (tmp_path / name / "a.png").read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    with pytest.raises(DataError, match=r"holds what is scored.*name another folder"):
+        write_pictures(tmp_path / "link", *folders, evaluate(*folders))
+    assert (tmp_path / name / "a.png").read_bytes() == before

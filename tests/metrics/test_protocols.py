@@ -60,8 +60,11 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         ({"max_dist": -0.1}, "max_dist must be finite and >= 0, got -0.1"),
         ({"max_dist": float("nan")}, "max_dist must be finite"),
         ({"max_dist": 3.0}, 'set unit="pixel"'),
+        ({"max_dist": 600.0, "unit": "pixel"}, r"at most 512 pixels, got 600.0$"),
         ({"unit": "pixels"}, "unit must be one of diagonal, pixel, got 'pixels'"),
         ({"name": ""}, "needs a name"),
+        ({"name": 5}, "needs a name, got 5"),
+        ({"nms": [5]}, r"nms must be True or False, got \[5\]"),
         ({"tolerance": 1.0}, "no field tolerance; its fields are name, max_dist"),
     ],
 )

@@ -1,13 +1,13 @@
 """The explorer's pictures are the benchmark's own decisions."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from knifeedge.metrics import PROTOCOLS, THRESHOLDS, score_image
-from knifeedge.metrics.pictures import BACKGROUND, FALSE_ALARM, HIT, MISS, match_picture
-from knifeedge.report.classes import pack_classes, pixel_classes, unpack_classes
-
-COLOURS = np.array([BACKGROUND, HIT, FALSE_ALARM, MISS], dtype=np.uint8)
+from knifeedge.metrics.pictures import match_classes
+from knifeedge.report.classes import judge, pack_classes, unpack_classes
 
 
 def scene(seed, shape=(37, 50)):
@@ -19,7 +19,8 @@ def scene(seed, shape=(37, 50)):
 @pytest.mark.parametrize("protocol", ["one-pixel", "paper-strict", "bsds"])
 def test_counts_are_those_of_the_scores(protocol):
     prob, truth = scene(1)
-    classes, counts = pixel_classes(prob, truth, PROTOCOLS[protocol])
+    packed, counts = judge(prob, truth, PROTOCOLS[protocol])
+    classes = unpack_classes(packed, truth.shape)
     expected, _ = score_image(prob, [truth], protocol=protocol)
     np.testing.assert_array_equal(counts, expected)
     # and the picture itself holds them: hits, and hits with false alarms
@@ -30,11 +31,12 @@ def test_counts_are_those_of_the_scores(protocol):
 @pytest.mark.parametrize("protocol", ["one-pixel", "bsds"])
 def test_pictures_are_the_match_pictures(protocol):
     prob, truth = scene(2)
-    classes, _ = pixel_classes(prob, truth, PROTOCOLS[protocol])
+    packed, _ = judge(prob, truth, PROTOCOLS[protocol])
+    classes = unpack_classes(packed, truth.shape)
     for index in (0, 24, 61, 98):
         at = float(THRESHOLDS[index])
-        expected = match_picture(prob, truth, threshold=at, protocol=protocol)
-        np.testing.assert_array_equal(COLOURS[classes[index]], expected)
+        expected = match_classes(prob, truth, threshold=at, protocol=protocol)
+        np.testing.assert_array_equal(classes[index], expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (4, 4), (7, 9)])
@@ -45,5 +47,16 @@ def test_packing_loses_nothing(shape):
 
 def test_packing_is_small():
     prob, truth = scene(4, (96, 96))
-    classes, _ = pixel_classes(prob, truth, PROTOCOLS["one-pixel"])
-    assert len(pack_classes(classes)) < classes.size / 5  # of noise, the worst there is
+    packed, _ = judge(prob, truth, PROTOCOLS["one-pixel"])
+    assert len(packed) < 99 * truth.size / 5  # of noise, the worst there is
+
+
+def test_all_thresholds_need_little_memory():
+    prob, truth = scene(5, (200, 200))
+    truth &= truth < 0  # matching has a memory of its own
+    judge(prob, truth, PROTOCOLS["one-pixel"])
+    tracemalloc.start()
+    judge(prob, truth, PROTOCOLS["one-pixel"])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 60 * truth.size  # 25 bytes a pixel, and what they are compressed to

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -66,7 +67,9 @@ def main() -> None:
     # cores: 4 times as fast with three of them on two cores, and 4 % slower on quiet ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        sys.exit(app(standalone_mode=False))
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell_warning
+            sys.exit(app(standalone_mode=False))
     except (KnifeEdgeError, ValueError, OSError) as error:
         _fail(str(error), 1)
     except (KeyboardInterrupt, typer.Abort) as error:
@@ -81,6 +84,11 @@ def main() -> None:
             sys.exit(2)
         command = usage.ctx.command_path if usage.ctx else "knifeedge"
         _fail(f"{usage.format_message()} See: {command} --help", 2)
+
+
+def _tell_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """As a line without the place in the source, which is none of the user's."""
+    print(f"knifeedge: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(message: str, code: int) -> NoReturn:

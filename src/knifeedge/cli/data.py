@@ -27,6 +27,10 @@ _Root = Annotated[
 ]
 _Images = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of images.")]
 _Labels = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of labels.")]
+_DataOption = Annotated[
+    list[str] | None,
+    typer.Option("--data-option", metavar="KEY=VALUE", help="How labels are read: invert=true."),
+]
 
 
 @app.command("list")
@@ -70,16 +74,21 @@ def check(
     ] = None,
     images: _Images = None,
     labels: _Labels = None,
+    data_option: _DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Look through a data set and report every problem at once; exit code 1 if there is one.
 
     Example: [bold]knifeedge data check data/UDED[/bold]
     """
+    from knifeedge.cli.training import pairs
     from knifeedge.data.check import check_folder
+    from knifeedge.data.datasets import LabelRule
+    from knifeedge.typed import from_mapping
 
+    rule = from_mapping(LabelRule, pairs(data_option or [], "--data-option"))
     with progress_bar("checking") as progress:
-        report = check_folder(folder, images=images, labels=labels, progress=progress)
+        report = check_folder(folder, images=images, labels=labels, rule=rule, progress=progress)
     if as_json:
         print(json.dumps({"usable": report.usable, **asdict(report)}, indent=1))
     else:
@@ -99,11 +108,13 @@ def show(
     root: _Root = None,
     images: _Images = None,
     labels: _Labels = None,
+    data_option: _DataOption = None,
 ) -> None:
     """Write a contact sheet: images above their labels.
 
     Example: [bold]knifeedge data show synthetic --count 12 --out sheet.png[/bold]
     """
+    from knifeedge.cli.training import read_options
     from knifeedge.data.datasets import load_dataset
     from knifeedge.data.layouts import detect_layout
     from knifeedge.data.sheet import contact_sheet, write_sheet
@@ -115,6 +126,7 @@ def show(
     if images is not None or labels is not None:
         options |= {"images": images, "labels": labels}
         name = "folder"
+    options |= read_options("data", {"name": name}, {}, data_option)
     samples = load_dataset(name, split, **options)
     shown = min(count, len(samples))
     sheet = contact_sheet((samples[i] for i in range(shown)), columns=columns, cell=cell)

@@ -91,13 +91,15 @@ def evaluate(
         write_benchmark_files,
         write_scores,
     )
-    from knifeedge.metrics.pictures import write_pictures
+    from knifeedge.metrics.pictures import check_pictures, write_pictures
 
     on_compile(lambda line: print(f"knifeedge: {line}", file=sys.stderr))
     chosen = _protocol(protocol, max_dist, thin, nms)
     for path, folder in ((out, False), (benchmark_files, True), (pictures, True)):
         if path is not None:
             check_target(path, folder=folder)
+    if pictures is not None:
+        check_pictures(pictures, maps, ground_truth)
     with progress_bar("scoring") as progress:
         scores = score_folders(
             maps,

@@ -23,7 +23,9 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The report; RUN/report.html or .md if not given."),
+        typer.Option(
+            metavar="FILE", help="The report; report.html or .md in the first RUN if not given."
+        ),
     ] = None,
     format: Annotated[
         str, typer.Option(metavar="html|md", help="One page, or Markdown with plots beside it.")
@@ -43,8 +45,12 @@ def report(
 
     Example: [bold]knifeedge report runs/demo[/bold]
     """
-    if not runs and paper_figures is None:
-        raise ConfigError("report needs the folder of a run, such as: knifeedge report runs/demo")
+    needs = {"report": paper_figures is None, "--out": out, "--plots": plots}
+    for name, asked in needs.items():
+        if asked and not runs:
+            raise ConfigError(
+                f"{name} needs the folder of a run, such as: knifeedge report runs/demo"
+            )
     from knifeedge.disk import check_target
     from knifeedge.metrics.kernels import on_compile
     from knifeedge.report import FORMATS, read_runs, write_contents
@@ -58,8 +64,8 @@ def report(
     written: dict[str, Any] = {}
     contents = None
     if runs:
-        target = out or runs[0] / f"report.{format}"
         contents = read_runs(runs)
+        target = out or next(run for run in runs if run.is_dir()) / f"report.{format}"
         check_target(target)
         with progress_bar("judging images") as progress:
             written["report"] = str(write_contents(contents, target, format, progress))

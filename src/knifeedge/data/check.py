@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from knifeedge.data.annotations import read_annotations
-from knifeedge.data.datasets import MOSTLY_WHITE, find_public
+from knifeedge.data.datasets import MOSTLY_WHITE, LabelRule, find_public
 from knifeedge.data.images import image_size, ones_to_white, picture_mode, read_image
 from knifeedge.data.layouts import LAYOUTS, detect_layout, own_folders
 from knifeedge.data.pairing import Pair, Pairing, find_pairs
@@ -18,7 +18,7 @@ _PLAIN_IMAGES = ("RGB", "L", "P", "1")
 _PLAIN_LABELS = ("L", "1", "I;16", "I")
 # Grey values up to this, and perhaps white, are numbers of classes rather than soft edges.
 MOST_CLASSES = 8
-REMARKS = ("mode", "values")
+REMARKS = ("mode", "values", "empty")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Report:
     Args:
         layout: The public data set whose folders these are, or folder.
         pairs: Images with a label.
-        problems: In the order of the names. Mode and values are remarks: the file can be used.
+        problems: In the order of the names; those of `REMARKS` are none to keep a file from use.
         edge_share: Smallest, middle and largest share of edge pixels among the labels.
         soft: Labels with values between 0 and 255.
         annotators: How many labels have how many annotators.
@@ -57,8 +57,10 @@ class Report:
 
     @property
     def usable(self) -> bool:
-        """Nothing but remarks."""
-        return self.pairs > 0 and all(problem.kind in REMARKS for problem in self.problems)
+        """Nothing but remarks, and an edge somewhere."""
+        kinds = [problem.kind for problem in self.problems]
+        labels = sum(number * count for number, count in self.annotators.items())
+        return kinds.count("empty") < labels and all(kind in REMARKS for kind in kinds)
 
 
 @dataclass
@@ -74,6 +76,7 @@ def check_folder(
     *,
     images: str | Path | None = None,
     labels: str | Path | None = None,
+    rule: LabelRule | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Look through a data set: a public one in its own folders, or images and labels.
@@ -82,6 +85,7 @@ def check_folder(
         root: Folder of BSDS500, BRIND, UDED or BIPED2, or one with images and labels in it.
         images: Instead: the image folder.
         labels: Instead: the label folder.
+        rule: How labels are to be read.
         progress: Called with (done, all).
 
     Returns:
@@ -103,7 +107,7 @@ def check_folder(
     problems = [Problem(name, "unpaired", text) for name, text in found.problems.items()]
     tally = _Tally()
     for done, pair in enumerate(found.pairs, start=1):
-        problems += _check_pair(pair, tally)
+        problems += _check_pair(pair, rule or LabelRule(), tally)
         if progress is not None:
             progress(done, len(found.pairs))
     shares = np.array(tally.shares)
@@ -135,7 +139,7 @@ def _find(
     return "folder", find_pairs([folders[0]], [folders[1]])
 
 
-def _check_pair(pair: Pair, tally: _Tally) -> Iterator[Problem]:
+def _check_pair(pair: Pair, rule: LabelRule, tally: _Tally) -> Iterator[Problem]:
     image = _image_size(pair)
     if isinstance(image, Problem):
         yield image
@@ -162,7 +166,7 @@ def _check_pair(pair: Pair, tally: _Tally) -> Iterator[Problem]:
         if path.suffix.lower() != ".mat" and picture_mode(path) not in _PLAIN_LABELS:
             text = f"label {path.name} is {picture_mode(path)}; it is read as grey"
             yield Problem(pair.name, "mode", text)
-        yield from _check_annotations(pair.name, path, annotations, tally)
+        yield from _check_annotations(pair.name, path, annotations, rule, tally)
 
 
 def _image_size(pair: Pair) -> tuple[int, int] | Problem:
@@ -178,22 +182,27 @@ def _check_annotations(
     name: str,
     path: Path,
     annotations: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]],
+    rule: LabelRule,
     tally: _Tally,
 ) -> Iterator[Problem]:
     for number, grey in enumerate(annotations):
         which = f"label {path.name}" + (f", annotator {number}," if len(annotations) > 1 else "")
-        label = ones_to_white(grey)
+        label, mask = rule.apply(grey)
         share = float(np.count_nonzero(label > 127)) / label.size
         tally.shares.append(share)
         tally.soft += bool(np.any((label > 0) & (label < 255)))
         if share > MOSTLY_WHITE:
-            text = f"{which} has {share:.0%} of its pixels set: inverted, black on white?"
+            text = (
+                f"{which} has {share:.0%} of its pixels set: inverted, black on white? It is read"
+                " with --data-option invert=true"
+            )
             yield Problem(name, "inverted", text)
         elif not label.any():
             yield Problem(name, "empty", f"{which} has no edge")
-        most = label[label < 255].max(initial=0)
+        values = ones_to_white(grey if mask is None else grey * mask)
+        most = values[values < 255].max(initial=0)
         if 0 < most <= MOST_CLASSES:
-            white = " and 255" if (label == 255).any() else ""
+            white = " and 255" if (values == 255).any() else ""
             text = (
                 f"{which} has no grey values but 0 to {most}{white}: are these classes? An edge is"
                 " 255, or 1 beside 0; other values are told by ignore"

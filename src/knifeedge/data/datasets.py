@@ -266,7 +266,8 @@ def warn_if_inverted(label: npt.NDArray[np.uint8], where: str) -> None:
     if share > MOSTLY_WHITE:
         warnings.warn(
             f"label {where} has {share:.0%} of its pixels set, where edges are thin: is it"
-            " inverted, black on white? Read it with invert=True, or mend the file",
+            " inverted, black on white? Read it with invert=True (--data-option invert=true), or"
+            " mend the file",
             stacklevel=2,
         )
 

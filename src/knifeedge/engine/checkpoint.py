@@ -140,6 +140,10 @@ def weights_path(path: str | Path) -> Path:
                 f"the training in {path} is not finished; continue it with"
                 f" `knifeedge train --resume {path}`"
             )
+        stages = [each.parent for each in sorted(path.glob(f"*/{WEIGHTS}"))]
+        if stages and not (path / WEIGHTS).is_file():
+            known = ", ".join(map(str, stages))
+            raise CheckpointError(f"{path} holds trainings; name one of them: {known}")
         path = path / WEIGHTS
     if not path.is_file():
         raise CheckpointError(

@@ -37,6 +37,8 @@ def open_fabric(accelerator: str, devices: int, nodes: int, precision: Precision
     if "LOCAL_WORLD_SIZE" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    elif nodes > 1:  # it would wait for the others for ever
+        raise ConfigError(f"{nodes} nodes need torchrun, on each of them: see the page on clusters")
     if devices < 1 or nodes < 1:
         raise ConfigError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
     if accelerator == "cuda" and devices > torch.cuda.device_count():

@@ -25,6 +25,7 @@ from knifeedge.disk import check_target, write_atomically
 from knifeedge.engine.predict import png, to_bytes
 from knifeedge.engine.stream import Map, Pixels, Prediction, Shelf, Stream
 from knifeedge.errors import ConfigError, DataError
+from knifeedge.metrics.files import OVERLAY
 
 MapFormat = Literal["png", "png16", "npy"]
 
@@ -127,7 +128,7 @@ def find_jobs(
     written: dict[Path, Path] = {}
     for image, stem in _find_images(inputs, out):
         target = out / stem.with_name(stem.name + ending)
-        job = Job(image, target, out / stem.with_name(f"{stem.name}.overlay.png"))
+        job = Job(image, target, out / stem.with_name(stem.name + OVERLAY))
         for path in (target, job.overlay) if overlay else (target,):
             other = written.setdefault(path, image)
             if other != image:

@@ -76,7 +76,7 @@ class Stream:
 
     def _take_up(self, pixels: Pixels) -> TiledImage:
         """Cut an image, and run the batches that it fills."""
-        tile = max(*pixels.shape[:2], self._overlap + 1) if self._whole else self._tile
+        tile = max(*pixels.shape[:2], 2 * self._overlap) if self._whole else self._tile
         with self._enough_memory(tile):
             there = torch.from_numpy(pixels)
             if self.device.type == "cuda":

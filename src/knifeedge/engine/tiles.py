@@ -30,8 +30,8 @@ def tile_spans(length: int, tile: int = TILE, overlap: int = OVERLAP) -> list[sl
     >>> tile_spans(481), tile_spans(700)
     ([slice(0, 481, None)], [slice(0, 368, None), slice(336, 700, None)])
     """
-    if not 0 <= overlap < tile:
-        raise ValueError(f"overlap must be >= 0 and less than the tile's {tile}, got {overlap}")
+    if not 0 <= 2 * overlap <= tile:  # with more, tiles hardly get on
+        raise ValueError(f"overlap must be from 0 to half of the tile's {tile}, got {overlap}")
     # A step too small for the grid is taken as it is.
     stride = STRIDE if tile - overlap >= STRIDE else 1
     rest = max(1, length - overlap)

@@ -8,6 +8,7 @@ on from its last checkpoint and, on a CPU, ends with the very weights it would h
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -257,6 +258,12 @@ def _open_data(data: DataConfig) -> EdgeSet:
     dataset = load_dataset(data.name, data.split, root=data.root, **data.options)
     if len(dataset) == 0:
         raise DataError(f"the {data.split} split of {data.name} has no images")
+    if data.split == "test":
+        warnings.warn(
+            f"these are the test images of {data.name}: a network that was trained on them says"
+            " nothing by its scores there",
+            stacklevel=2,
+        )
     return dataset
 
 

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.counts import check_map, match_counts
 from knifeedge.metrics.curves import Counts
-from knifeedge.metrics.files import LABEL_THRESHOLD, Annotators, Scale
 from knifeedge.metrics.inputs import GroundTruths, Image, Maps, Reader, pair
 from knifeedge.metrics.nms import suppress, surviving_share
 from knifeedge.metrics.protocols import Protocol, get_protocol
 from knifeedge.metrics.scores import EdgeScores, LeftOut, score
+from knifeedge.metrics.values import LABEL_THRESHOLD, Annotators, Scale
 
 CONNECT_SECONDS = 10
 
@@ -155,12 +155,12 @@ def _process(image: Image, reader: Reader, protocol: Protocol, scoring: bool) ->
     """Read and score one image; what a user can get wrong becomes part of the result."""
     try:
         prob, truths = reader.load(image)
+        if not scoring:
+            return _Result(image.name)
+        # A tolerance may be too wide for this image, though not for others.
+        return _Result(image.name, *score_image(prob, truths, protocol=protocol))
     except (DataError, ValueError, TypeError, OSError) as error:
         return _Result(image.name, error=" ".join(str(error).split()))
-    if not scoring:
-        return _Result(image.name)
-    counts, crispness = score_image(prob, truths, protocol=protocol)
-    return _Result(image.name, counts, crispness)
 
 
 @contextlib.contextmanager
@@ -179,6 +179,8 @@ def workers(jobs: int | None, cluster: str | None) -> Iterator[None]:
         raise ConfigError(
             "cluster needs Dask, which is not installed; pip install 'knifeedge[dask]'"
         ) from error
+    if "://" not in cluster:  # Dask would try for a while, and speak of it again at the end
+        raise ConfigError(f"cluster must be an address such as tcp://host:8786, got {cluster!r}")
     try:
         client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:

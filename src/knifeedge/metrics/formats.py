@@ -1,4 +1,4 @@
-"""The bytes of PNG, NPY, NPZ and MAT files as arrays; what the numbers mean is told in `files`.
+"""The bytes of PNG, NPY, NPZ and MAT files as arrays; what the numbers mean is told in `values`.
 
 On damaged bytes Pillow and numpy raise whatever they stumble over. All of that becomes one
 DataError here, and nothing is ever unpickled.
@@ -15,9 +15,9 @@ from PIL import Image
 
 from knifeedge.errors import DataError
 from knifeedge.mat import parse_mat
+from knifeedge.metrics.values import FULL_SCALE
 
 ENDINGS = (".png", ".npy", ".npz", ".mat")
-FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}
 
 _Array = npt.NDArray[Any]
 _PNG_KINDS = {2: "a colour", 3: "a palette", 4: "a grey-with-alpha", 6: "a colour-with-alpha"}
@@ -48,11 +48,9 @@ def read_array(path: Path, *, key: str) -> _Array:
     if ending == ".png":
         return _read_png(path, data)
     try:
-        arrays = _load(data)
+        arrays = _load(data, key)
     except Exception as error:  # a damaged header can raise nearly anything
         raise _damaged(path, error) from error
-    if key in arrays:
-        return arrays[key]
     if len(arrays) != 1:
         raise DataError(
             f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}); save one, or name it {key!r}"
@@ -111,14 +109,16 @@ def _read_png(path: Path, data: bytes) -> _Array:
     return array
 
 
-def _load(data: bytes) -> dict[str, _Array]:
-    """The arrays of an NPZ, or of an NPY under an empty name."""
+def _load(data: bytes, key: str) -> dict[str, _Array]:
+    """The array of that name in an NPZ, else all of them; an NPY's has an empty name."""
     loaded = np.load(io.BytesIO(data), allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return {"": loaded}
     with loaded:
+        names = [key] if key in loaded.files else loaded.files  # the others may be no arrays
         # An archive may hold other things than arrays; numpy hands those out as bytes.
-        return {name: value for name, value in loaded.items() if isinstance(value, np.ndarray)}
+        arrays = {name: loaded[name] for name in names}
+        return {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
 
 
 def _only_matrix(path: Path, variables: dict[str, Any]) -> _Array:

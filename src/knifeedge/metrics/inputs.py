@@ -1,6 +1,6 @@
 """What a user hands to `evaluate`, as a list of images: folders, arrays, lists or dicts of arrays.
 
-The arrays follow the rules of the files: see `files`.
+Arrays and files follow the same rules: see `values`.
 """
 
 from __future__ import annotations
@@ -8,30 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from knifeedge.errors import DataError
-from knifeedge.metrics.counts import check_map
-from knifeedge.metrics.files import (
+from knifeedge.metrics.files import find_pairs, read_ground_truths, read_map
+from knifeedge.metrics.values import (
     LABEL_THRESHOLD,
     Annotators,
+    Array,
+    Edges,
     Scale,
-    find_pairs,
-    read_ground_truths,
-    read_map,
+    as_ground_truths,
+    as_prob,
+    check_options,
 )
 
-Array = npt.NDArray[Any]
-Edges = npt.NDArray[np.bool_]
 Maps = str | Path | Array | Sequence[Array] | Mapping[str, Array]
 GroundTruths = (
     str | Path | Array | Sequence[Array | Sequence[Array]] | Mapping[str, Array | Sequence[Array]]
 )
-
-_INTEGER_FULL_SCALE = {"uint8": 255, "uint16": 65535}
 
 
 @dataclass(frozen=True)
@@ -59,15 +55,9 @@ class Reader:
 
     def __post_init__(self) -> None:
         """Refuse options that do not exist, before any file is read."""
-        if self.scale not in get_args(Scale):
-            raise ValueError(
-                f"scale must be one of {', '.join(get_args(Scale))}, got {self.scale!r}"
-            )
-        if self.annotators not in get_args(Annotators):
-            known = ", ".join(get_args(Annotators))
-            raise ValueError(f"annotators must be one of {known}, got {self.annotators!r}")
-        if not 0 <= self.label_threshold < 1:
-            raise ValueError(f"label_threshold must be in [0,1), got {self.label_threshold}")
+        check_options(
+            scale=self.scale, annotators=self.annotators, label_threshold=self.label_threshold
+        )
 
     def load(self, image: Image) -> tuple[Array, list[Edges]]:
         """The map in [0,1] and its ground truths, all of one shape.
@@ -87,68 +77,13 @@ class Reader:
     def _map(self, source: Path | Array) -> Array:
         if isinstance(source, Path):
             return read_map(source, scale=self.scale)
-        array = np.asarray(source)
-        if self.scale != "unit" and array.dtype.kind in "biuf" and array.size:
-            wide = np.result_type(array.dtype, np.float32) != np.float32
-            array = array.astype(np.float64 if wide else np.float32)
-            low, high = (array.min(), array.max()) if self.scale == "stretch" else (0, 255)
-            # A constant map stretches to all 0.
-            array = (array - low) / ((high - low) or 1)
-        return check_map(array, "map")
+        return as_prob(source, scale=self.scale)
 
     def _ground_truths(self, source: Path | Array | Sequence[Array]) -> list[Edges]:
+        at, annotators = self.label_threshold, self.annotators
         if isinstance(source, Path):
-            return read_ground_truths(
-                source, annotators=self.annotators, label_threshold=self.label_threshold
-            )
-        several = isinstance(source, Sequence) or source.ndim == 3
-        truths = [as_edges(t, self.label_threshold) for t in (source if several else [source])]
-        if not truths:
-            raise DataError("there is no ground truth; give at least one array")
-        if self.annotators == "first":
-            return truths[:1]
-        if self.annotators == "merged" and len({truth.shape for truth in truths}) == 1:
-            return [np.logical_or.reduce(truths)]
-        return truths
-
-
-def as_edges(array: npt.ArrayLike, label_threshold: float = LABEL_THRESHOLD) -> Edges:
-    """A ground truth as booleans.
-
-    Args:
-        array: (H, W): booleans or integers 0 and 1 as they are; else, as a fraction of full scale
-            (255 in uint8, 65535 in uint16, 1 otherwise), an edge where > `label_threshold`.
-        label_threshold: In [0,1).
-
-    >>> as_edges(np.array([[0, 127, 128]], dtype=np.uint8))
-    array([[False, False,  True]])
-    """
-    values = np.asarray(array)
-    if values.ndim != 2 or values.size == 0 or values.dtype.kind not in "biuf":
-        raise DataError(
-            f"a ground truth must be a (H, W) array of numbers, got {values.dtype} of shape "
-            f"{values.shape}"
-        )
-    return positives(values, label_threshold)
-
-
-def positives(values: Array, label_threshold: float = LABEL_THRESHOLD) -> Edges:
-    """The rule of `as_edges` for an array of any shape that is not empty.
-
-    >>> positives(np.array([0.2, 0.9]))
-    array([False,  True])
-    """
-    low, high = float(values.min()), float(values.max())  # NaN carries through to the test
-    if values.dtype.kind in "biu" and low >= 0 and high <= 1:
-        return values.astype(bool)
-    full = _INTEGER_FULL_SCALE.get(values.dtype.name, 1)
-    if not (low >= 0 and high <= full):
-        raise DataError(
-            f"a ground truth of {values.dtype} must be in [0,{full}], got {low:g} to {high:g}; "
-            "give booleans, 0 and 1, uint8 0 and 255, or floats in [0,1]"
-        )
-    edges: Edges = values / full > label_threshold
-    return edges
+            return read_ground_truths(source, annotators=annotators, label_threshold=at)
+        return as_ground_truths(source, annotators=annotators, label_threshold=at)
 
 
 def pair(

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from knifeedge.metrics.nearest import match_nearest, pair_costs
+from knifeedge.metrics.protocols import FARTHEST
 from knifeedge.metrics.thinning import Bits, pack, unpack
 from knifeedge.metrics.tiles import survey
 
 Mask = npt.NDArray[np.bool_]
-
-_FARTHEST = 512.0  # pixels: memory grows with the square, and a tolerance above is a mistake
 
 
 def tolerance_squared(shape: tuple[int, ...], max_dist: float, unit: str = "diagonal") -> float:
@@ -38,11 +37,11 @@ def tolerance_squared(shape: tuple[int, ...], max_dist: float, unit: str = "diag
     if not (math.isfinite(max_dist) and max_dist >= 0):
         raise ValueError(f"max_dist must be a finite number >= 0, got {max_dist}")
     radius = max_dist * math.sqrt(shape[0] ** 2 + shape[1] ** 2) if unit == "diagonal" else max_dist
-    if radius > _FARTHEST:
-        raise ValueError(
-            f"max_dist must be at most {_FARTHEST:g} pixels, got {max_dist} ({unit}) which is "
-            f'{radius:.0f}; for a tolerance in pixels give unit="pixel"'
-        )
+    if radius > FARTHEST:
+        found = f"{max_dist} pixels"
+        if unit == "diagonal":
+            found = f'{max_dist} of the diagonal, {radius:.0f}; for pixels give unit="pixel"'
+        raise ValueError(f"max_dist must be at most {FARTHEST:g} pixels, got {found}")
     return float(radius * radius)
 
 
@@ -73,9 +72,9 @@ def match(pred: Mask, gt: Mask, *, radius_squared: float) -> tuple[Mask, Mask]:
             f"pred and gt must be bool arrays (H, W) of one shape, got {pred.dtype} {pred.shape} "
             f"and {gt.dtype} {gt.shape}; compare with a threshold first"
         )
-    if not 0 <= radius_squared <= _FARTHEST**2:
+    if not 0 <= radius_squared <= FARTHEST**2:
         raise ValueError(
-            f"radius_squared must be from 0 to {_FARTHEST**2:g}, got {radius_squared}; "
+            f"radius_squared must be from 0 to {FARTHEST**2:g}, got {radius_squared}; "
             "tolerance_squared() gives it"
         )
     maps = pack(pred)[None]

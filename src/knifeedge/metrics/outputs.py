@@ -14,6 +14,7 @@ Scripts that plot from such a folder go on working.
 """
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,11 @@ def file_name(name: str) -> str:
     >>> file_name("12084")
     '12084'
     """
-    if not name or any(sign in name for sign in "/\\\0"):
+    try:
+        usable = bool(os.fsencode(name)) and not any(sign in name for sign in "/\\\0")
+    except UnicodeEncodeError:  # half of a surrogate pair, which a record may hold
+        usable = False
+    if not usable:
         raise ValueError(f"an image's name must do as a file name, got {name!r}; rename the image")
     return name
 

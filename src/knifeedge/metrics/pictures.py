@@ -22,9 +22,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from knifeedge.disk import write_atomically
+from knifeedge.errors import DataError
 from knifeedge.metrics.counts import check_map
 from knifeedge.metrics.inputs import GroundTruths, Maps, Reader, pair
-from knifeedge.metrics.matching import match, tolerance_squared
+from knifeedge.metrics.matching import Mask, match, tolerance_squared
 from knifeedge.metrics.nms import suppress
 from knifeedge.metrics.outputs import file_name
 from knifeedge.metrics.protocols import Protocol, get_protocol
@@ -35,6 +36,7 @@ HIT = (0, 0, 0)
 FALSE_ALARM = (213, 94, 0)
 MISS = (86, 180, 233)
 BACKGROUND = (255, 255, 255)
+PALETTE = (BACKGROUND, HIT, FALSE_ALARM, MISS)  # by class: 0 nothing, 1 hit, 2 false alarm, 3 miss
 
 
 def match_picture(
@@ -44,7 +46,25 @@ def match_picture(
     threshold: float,
     protocol: str | Protocol = "paper-strict",
 ) -> npt.NDArray[np.uint8]:
-    """Draw hits, false alarms and misses of one image.
+    """Draw hits, false alarms and misses of one image: `match_classes` in colours, RGB (H, W, 3).
+
+    >>> edges = np.array([[True, False, False, True]])
+    >>> picture = match_picture(np.array([[0.9, 0.9, 0.1, 0.1]]), edges, threshold=0.5)
+    >>> picture[0].tolist()
+    [[0, 0, 0], [213, 94, 0], [255, 255, 255], [86, 180, 233]]
+    """
+    classes = match_classes(prob, ground_truths, threshold=threshold, protocol=protocol)
+    return np.array(PALETTE, dtype=np.uint8)[classes]
+
+
+def match_classes(
+    prob: npt.NDArray[Any],
+    ground_truths: npt.NDArray[Any] | Sequence[npt.NDArray[Any]],
+    *,
+    threshold: float,
+    protocol: str | Protocol = "paper-strict",
+) -> npt.NDArray[np.uint8]:
+    """What each pixel of one image is: 0 nothing, 1 a hit, 2 a false alarm, 3 a miss.
 
     Args:
         prob: (H, W) in [0,1].
@@ -53,12 +73,11 @@ def match_picture(
         protocol: A name from `PROTOCOLS`, or a record.
 
     Returns:
-        RGB (H, W, 3).
+        (H, W).
 
     >>> edges = np.array([[True, False, False, True]])
-    >>> picture = match_picture(np.array([[0.9, 0.9, 0.1, 0.1]]), edges, threshold=0.5)
-    >>> picture[0].tolist()
-    [[0, 0, 0], [213, 94, 0], [255, 255, 255], [86, 180, 233]]
+    >>> match_classes(np.array([[0.9, 0.9, 0.1, 0.1]]), edges, threshold=0.5)
+    array([[1, 2, 0, 3]], dtype=uint8)
     """
     chosen = get_protocol(protocol)
     prob = check_map(prob, "prob")
@@ -80,11 +99,20 @@ def match_picture(
         hit |= pred_hit
         reached |= truth_hit
         marked |= truth
-    picture = np.full((*pred.shape, 3), BACKGROUND, dtype=np.uint8)
-    picture[marked & ~reached] = MISS
-    picture[pred & ~hit] = FALSE_ALARM
-    picture[hit] = HIT
-    return picture
+    return as_classes(pred, hit, marked & ~reached)
+
+
+def as_classes(pred: Mask, hit: Mask, missed: Mask) -> npt.NDArray[np.uint8]:
+    """Classes of pixels from masks; where two meet, the map's is kept.
+
+    >>> rows = np.array([[True, True, False], [False, True, False], [True, False, True]])
+    >>> as_classes(*rows)
+    array([2, 1, 3], dtype=uint8)
+    """
+    classes = np.zeros(pred.shape, dtype=np.uint8)
+    for mask, colour in ((missed, MISS), (pred, FALSE_ALARM), (hit, HIT)):
+        classes[mask] = PALETTE.index(colour)
+    return classes
 
 
 def write_pictures(
@@ -99,7 +127,7 @@ def write_pictures(
     """Write NAME.png for every scored image.
 
     Args:
-        folder: Where to write.
+        folder: Where to write; not where the maps or the ground truths are.
         maps: The folder or the dict of maps that was scored.
         ground_truths: The folder or the dict of ground truths.
         scores: What `evaluate` gave for them; says the protocol and how the images are read.
@@ -115,6 +143,7 @@ def write_pictures(
     >>> [path.name for path in folder.iterdir()]
     ['a.png']
     """
+    check_pictures(folder, maps, ground_truths)
     at = scores.at(scores.threshold if threshold is None else threshold).threshold
     reader = Reader(**scores.options)
     images = {image.name: image for image in pair(maps, ground_truths)[0]}
@@ -126,3 +155,14 @@ def write_pictures(
         write_atomically(Path(folder) / f"{file_name(name)}.png", buffer.getvalue())
         if progress is not None:
             progress(done, len(scores.names))
+
+
+def check_pictures(folder: str | Path, maps: object, ground_truths: object) -> None:
+    """Refuse a folder whose files the pictures would replace: they have the same names.
+
+    >>> check_pictures("pictures", "maps", "truths")
+    """
+    into = Path(folder)
+    sources = [Path(place) for place in (maps, ground_truths) if isinstance(place, str | Path)]
+    if into.exists() and any(place.exists() and into.samefile(place) for place in sources):
+        raise DataError(f"{folder} holds what is scored; name another folder for the pictures")

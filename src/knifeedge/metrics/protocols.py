@@ -15,6 +15,8 @@ from knifeedge.errors import ConfigError
 
 Unit = Literal["diagonal", "pixel"]
 
+FARTHEST = 512.0  # pixels: memory grows with the square, and a tolerance above is a mistake
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -36,12 +38,17 @@ class Protocol:
 
     def __post_init__(self) -> None:
         """Refuse a record that cannot be scored with."""
-        if not self.name:
-            raise ConfigError("a protocol needs a name, got an empty one")
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"a protocol needs a name, got {self.name!r}")
+        for step in ("thin", "nms"):
+            if getattr(self, step) not in (True, False):
+                raise ConfigError(f"{step} must be True or False, got {getattr(self, step)!r}")
         if self.unit not in get_args(Unit):
             raise ConfigError(f"unit must be one of {', '.join(get_args(Unit))}, got {self.unit!r}")
         if not (math.isfinite(self.max_dist) and self.max_dist >= 0):
             raise ConfigError(f"max_dist must be finite and >= 0, got {self.max_dist}")
+        if self.unit == "pixel" and self.max_dist > FARTHEST:
+            raise ConfigError(f"max_dist must be at most {FARTHEST:g} pixels, got {self.max_dist}")
         if self.unit == "diagonal" and self.max_dist > 1:
             raise ConfigError(
                 f"max_dist must be a fraction of the diagonal, at most 1, got {self.max_dist}; "

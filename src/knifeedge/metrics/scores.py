@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from knifeedge.errors import DataError
+from knifeedge.errors import ConfigError, DataError
 from knifeedge.metrics.counts import THRESHOLDS
 from knifeedge.metrics.curves import (
     Counts,
@@ -31,7 +31,7 @@ from knifeedge.metrics.curves import (
     average_precision,
     best_point,
     nearest_threshold,
-    precision_recall_f as precision_recall_f,
+    precision_recall_f,
     recall_at_half_precision,
 )
 from knifeedge.metrics.protocols import Protocol
@@ -140,7 +140,7 @@ class EdgeScores:
                 options=record["options"],
                 left_out=[LeftOut(**item) for item in record["left_out"]],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
             raise DataError(f"this is no record of scores ({error!r})") from error
 
 

@@ -8,6 +8,7 @@ from knifeedge.errors import ConfigError
 from knifeedge.report.page import html_page
 from knifeedge.report.reading import read_runs
 from knifeedge.report.records import Contents
+from knifeedge.report.words import utf8
 
 __all__ = ["FORMATS", "read_runs", "write_contents", "write_report"]
 
@@ -53,5 +54,5 @@ def write_contents(
 
         write_markdown(contents, out)
     else:
-        write_atomically(out, html_page(contents, progress).encode())
+        write_atomically(out, utf8(html_page(contents, progress)))
     return out

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from knifeedge.disk import write_atomically
 from knifeedge.report.plots import ISO_F, Plot, iso_f_line, protocol_plots, training_plots
 from knifeedge.report.records import Contents
+from knifeedge.report.words import utf8
 
 # The page's colours on white, and its dash patterns.
 COLOURS = ("#5b6570", "#0072b2", "#c94f00", "#00835f", "#a8437c", "#8a6a00")
@@ -65,7 +66,7 @@ def draw(plot: Plot) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 4.2), layout="constrained")
         axes = figure.add_subplot()
-        axes.set_title(plot.title, loc="left", fontweight="bold", fontsize=10)
+        axes.set_title(_drawable(plot.title), loc="left", fontweight="bold", fontsize=10)
         axes.set(xlabel=plot.x_label, ylabel=plot.y_label, xlim=plot.x_range, ylim=plot.y_range)
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -113,7 +114,12 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.=_]+", "-", text).strip("-.") or "run"
 
 
+def _drawable(text: str) -> str:
+    return utf8(text).decode()
+
+
 def _label(text: str) -> str:
+    text = _drawable(text)
     # matplotlib leaves out of a legend what begins with an underscore
     return f" {text}" if text.startswith("_") else text
 

@@ -85,7 +85,7 @@ def read_summary(record: object, where: str) -> Scored:
     summary = {name: number(record, name, where) for name in (*MEASURES, "threshold")}
     at, fixed = None, record.get("at")
     if isinstance(fixed, Mapping):
-        at = Point(*(number(fixed, key, where) for key in Point._fields))
+        at = Point(*(fraction(fixed, key, where) for key in Point._fields))
     return Scored(summary, at, None)
 
 
@@ -93,17 +93,40 @@ def read_curve(values: object) -> Floats | None:
     """The 99 F values of a calibration, or None where they are not that."""
     try:
         curve = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return curve if curve.shape == THRESHOLDS.shape and np.isfinite(curve).all() else None
+    whole = curve.shape == THRESHOLDS.shape and ((curve >= 0) & (curve <= 1)).all()
+    return curve if whole else None
 
 
 def number(record: Record, key: str, where: str) -> float:
     """A finite number of a record."""
-    value: Any = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"{where}: {key} must be a number, got {value!r}")
-    return float(value)
+    value = finite(record.get(key))
+    if value is None:
+        raise DataError(f"{where}: {key} must be a number, got {record.get(key)!r}")
+    return value
+
+
+def finite(value: object) -> float | None:
+    """A finite number, or None where it is none.
+
+    >>> finite(0.5), finite("0.5"), finite(10**400)
+    (0.5, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # JSON sets no limit to whole numbers
+        return None
+
+
+def entries(record: Record, key: str, where: str) -> list[Any]:
+    """A list of a record; empty where there is none."""
+    value = record.get(key)
+    if not isinstance(value, list | None):
+        raise DataError(f"{where}: {key} must be a list, got {value!r}")
+    return value or []
 
 
 def fraction(record: Record, key: str, where: str) -> float:

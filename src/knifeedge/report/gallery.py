@@ -21,14 +21,15 @@ from knifeedge.metrics.counts import Array
 from knifeedge.metrics.curves import Counts, nearest_threshold, precision_recall_f
 from knifeedge.metrics.inputs import Image as Pair, Reader
 from knifeedge.metrics.matching import Mask
-from knifeedge.metrics.pictures import BACKGROUND, FALSE_ALARM, HIT, MISS, match_picture
+from knifeedge.metrics.pictures import PALETTE, match_classes
 from knifeedge.metrics.scores import EdgeScores
-from knifeedge.report.classes import pack_classes, pixel_classes
+from knifeedge.report.classes import judge
 from knifeedge.report.records import Contents, Fault, Outcome, ProtocolRun, Scored
 
 LONGEST = 480  # pixels of a picture's longer side in the gallery; the explorer has all of them
 JPEG_QUALITY = 88
-COLOURS = (BACKGROUND, HIT, FALSE_ALARM, MISS)  # the classes of `classes`, in their order
+# What files that do not fit together can raise, such as a tolerance too wide for the image.
+_DAMAGE = (DataError, ValueError, OSError)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _read(run: ProtocolRun, name: str, faults: list[Fault]) -> GalleryImage | No
     for outcome in run.outcomes:
         try:
             picture = _map_picture(run, outcome, name)
-        except DataError as error:
+        except _DAMAGE as error:
             faults.append(_fault(run, outcome, error))
             continue
         if picture is not None:
@@ -174,15 +175,15 @@ def _map_picture(run: ProtocolRun, outcome: Outcome, name: str) -> MapPicture | 
         index = nearest_threshold(fixed_threshold(outcome, scored))
         threshold = (index + 1) / 100
         prob, truth = _load(run, outcome, scores, name)
-        picture = match_picture(prob, truth, threshold=threshold, protocol=scores.protocol)
+        classes = match_classes(prob, truth, threshold=threshold, protocol=scores.protocol)
         counts = scores.counts[scores.names.index(name), index]
-        hits, false_alarms = (int((picture == colour).all(axis=2).sum()) for colour in COLOURS[1:3])
+        _, hits, false_alarms, _ = np.bincount(classes.ravel(), minlength=4).tolist()
         _check(name, threshold, [hits, hits + false_alarms], counts[2:].tolist())
         soft = 255 - np.round(prob * 255).astype(np.uint8)
         return MapPicture(
             outcome.loss,
             _address(_fit(Image.fromarray(soft)), "JPEG", quality=JPEG_QUALITY),
-            _match_png(picture),
+            _match_png(classes),
             threshold,
             float(precision_recall_f(counts).f),
         )
@@ -201,7 +202,7 @@ def _judge_all(
                 continue
             try:
                 found[protocol, outcome.loss] = _judge(run, outcome, scored.scores, image.name)
-            except DataError as error:
+            except _DAMAGE as error:
                 faults.append(_fault(run, outcome, error))
     return found
 
@@ -211,11 +212,11 @@ def _judge(run: ProtocolRun, outcome: Outcome, scores: EdgeScores, name: str) ->
     if name not in scores.names:
         raise DataError(f"{name} is not among the images scored under {scores.protocol.name}")
     prob, truth = _load(run, outcome, scores, name)
-    classes, counts = pixel_classes(prob, truth, scores.protocol)
+    packed, counts = judge(prob, truth, scores.protocol)
     recorded = scores.counts[scores.names.index(name)]
     for index in np.flatnonzero((counts != recorded).any(axis=1)):
         _check(name, (int(index) + 1) / 100, counts[index].tolist(), recorded[index].tolist())
-    return Judged(counts, pack_classes(classes))
+    return Judged(counts, packed)
 
 
 def _load(run: ProtocolRun, outcome: Outcome, scores: EdgeScores, name: str) -> tuple[Array, Mask]:
@@ -226,7 +227,7 @@ def _load(run: ProtocolRun, outcome: Outcome, scores: EdgeScores, name: str) -> 
     try:
         reader = Reader(**scores.options)
         prob, truths = reader.load(Pair(name, path, run.folder / "gallery" / f"{name}.label.png"))
-    except (DataError, ValueError, TypeError, OSError) as error:
+    except (*_DAMAGE, TypeError) as error:
         raise DataError(f"predictions/{path.name}: {error}") from error
     return prob, truths[0]
 
@@ -239,18 +240,15 @@ def _check(name: str, threshold: float, found: list[int], recorded: list[int]) -
         )
 
 
-def _fault(run: ProtocolRun, outcome: Outcome, error: DataError) -> Fault:
+def _fault(run: ProtocolRun, outcome: Outcome, error: Exception) -> Fault:
     reason = str(error).replace(f"{run.folder}/", "")
     return Fault(f"{run.name}/{outcome.folder.name}", "damaged", reason)
 
 
-def _match_png(picture: npt.NDArray[np.uint8]) -> str:
-    """A match picture as a palette of its four colours."""
-    classes = np.zeros(picture.shape[:2], dtype=np.uint8)
-    for number, colour in enumerate(COLOURS):
-        classes[(picture == colour).all(axis=2)] = number
+def _match_png(classes: npt.NDArray[np.uint8]) -> str:
+    """A match picture, as a palette of its four colours."""
     small = Image.fromarray(classes).convert("P")
-    small.putpalette([part for colour in COLOURS for part in colour])
+    small.putpalette([part for colour in PALETTE for part in colour])
     return _address(small, "PNG", bits=2, optimize=True)
 
 

@@ -9,7 +9,7 @@ from knifeedge.report.drawing import draw, encode, named_plots
 from knifeedge.report.records import Contents
 from knifeedge.report.settings import protocol_table, settings_tables
 from knifeedge.report.tables import Row, Table, experiment_tables, score_tables
-from knifeedge.report.words import title
+from knifeedge.report.words import title, utf8
 
 
 def write_markdown(contents: Contents, out: Path) -> None:
@@ -40,7 +40,7 @@ def write_markdown(contents: Contents, out: Path) -> None:
     lines += _table(protocols) if protocols is not None else []
     for table in settings_tables(contents):
         lines += _table(table)
-    write_atomically(out, ("\n".join(lines).rstrip() + "\n").encode())
+    write_atomically(out, utf8("\n".join(lines).rstrip() + "\n"))
 
 
 def escape(text: str) -> str:

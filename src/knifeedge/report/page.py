@@ -14,14 +14,15 @@ from importlib import resources
 from typing import Any
 
 from knifeedge.metrics.curves import Counts, nearest_threshold
+from knifeedge.metrics.pictures import PALETTE
 from knifeedge.report import html
-from knifeedge.report.gallery import COLOURS, Gallery, build_galleries, fixed_threshold
+from knifeedge.report.gallery import Gallery, build_galleries, fixed_threshold
 from knifeedge.report.plots import Plot, protocol_plots, training_plots
 from knifeedge.report.records import Contents, ProtocolRun
 from knifeedge.report.settings import protocol_table, settings_tables
 from knifeedge.report.svg import drawing, figure
 from knifeedge.report.tables import experiment_tables, score_tables
-from knifeedge.report.words import lede, title
+from knifeedge.report.words import lede, title, utf8
 
 LARGEST = 10_000_000  # bytes of the page
 MOST_CURVES = 4_000_000  # of these for curves, the rest for pictures
@@ -40,12 +41,12 @@ def html_page(contents: Contents, progress: Callable[[int, int], None] | None = 
     scores, curves, settings = _scores(contents), _curves(contents), _settings(contents)
     style, script, explorer = asset("page.css"), asset("page.js"), _explorer(contents)
     texts = (scores, curves, settings, style, script, explorer, html.faults(contents.faults))
-    fixed = sum(len(text.encode()) for text in texts)
+    fixed = sum(len(utf8(text)) for text in texts)
     fixed += VIEW * sum(len(o.scored) for run in contents.runs for o in run.outcomes)
     galleries = build_galleries(contents, LARGEST - SPARE - fixed, progress)
     views = list(_views(contents.runs, galleries))
     pictures = _pictures(contents.runs, galleries)
-    colours = [list(colour) for colour in COLOURS]
+    colours = [list(colour) for colour in PALETTE]
     data = json.dumps({"colours": colours, "views": views}, separators=(",", ":"))
     parts = {
         "Scores": scores,

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from knifeedge.disk import write_atomically
 from knifeedge.report.drawing import COLOURS, DASHES, LINE, STYLE, encode
+from knifeedge.report.files import finite
 from knifeedge.report.loss_names import adjuster_settings
 from knifeedge.report.records import Contents, Experiment
 
@@ -145,5 +146,4 @@ def _draw_panel(axes: Axes, curves: Mapping[float, Curve], name: str) -> None:
 
 
 def _mean(entry: object) -> float | None:
-    value = entry.get("mean") if isinstance(entry, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
+    return finite(entry.get("mean")) if isinstance(entry, Mapping) else None

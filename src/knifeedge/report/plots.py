@@ -23,7 +23,9 @@ from knifeedge.report.loss_names import adjuster_settings
 from knifeedge.report.records import Calibration, ProtocolRun, Training
 
 ISO_F = tuple(n / 10 for n in range(1, 10))
+_LARGEST = np.finfo(np.float32).max  # losses are computed in float32; an axis beyond overflows
 MOST_POINTS = 400  # of a loss curve; more cannot be seen
+_LEAST_SPAN = 1e-9  # of an axis, as a share of its numbers; steps are rounded to 12 digits
 TRAINING_NOTES = {
     "loss": "Losses of different kinds are not on one scale.",
     "validation": "",
@@ -112,7 +114,7 @@ def training_plots(
         series = []
         for training, colour in logged:
             x, y = training.log.epoch, getattr(training.log, value)  # type: ignore[union-attr]
-            kept = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+            kept = np.flatnonzero((np.abs(x) < _LARGEST) & (np.abs(y) < _LARGEST))  # not NaN either
             kept = (
                 kept[np.unique(np.linspace(0, len(kept) - 1, MOST_POINTS).astype(int))]
                 if len(kept)
@@ -155,8 +157,9 @@ def nice_range(low: float, high: float) -> tuple[float, float]:
     >>> nice_range(0.0, 0.137)
     (0.0, 0.15)
     """
-    if not high > low:
-        return low - 0.5, low + 0.5
+    if not high - low > _LEAST_SPAN * max(1.0, abs(high)):
+        half = max(0.5, 1e-6 * abs(high))  # of a number whose neighbours are farther apart
+        return high - half, high + half
     step = nice_step(high - low)
     start, end = np.floor(low / step + 1e-9) * step, np.ceil(high / step - 1e-9) * step
     return round(float(start), 10), round(float(end), 10)

@@ -13,10 +13,11 @@ Anything else is searched for such folders. Whatever cannot be read becomes a `F
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from knifeedge.errors import DataError
 from knifeedge.report.files import (
+    entries,
     fraction,
     plain_name,
     read_curve,
@@ -99,16 +100,19 @@ class _Reader:
         """Read an experiment's table and the protocols below it."""
         table = self.attempt(name, read_record, folder / "table.json", format=EXPERIMENT_FORMAT)
         if table is not None:
-            rows = table.get("rows")
-            records = [row for row in rows if isinstance(row, dict)] if rows else []
+
+            def listed(key: str) -> list[Any]:
+                return self.attempt(name, entries, table, key, "table.json") or []
+
+            records = [row for row in listed("rows") if isinstance(row, dict)]
             title, baseline = str(table.get("title") or name), str(table.get("baseline") or "")
             self.contents.experiments.append(Experiment(name, title, baseline, tuple(records)))
-            for failed in table.get("failed") or ():
+            for failed in listed("failed"):
                 if isinstance(failed, dict):
                     reason = str(failed.get("error", "no reason was recorded"))
                     where = f"{name}/{failed.get('run')}"
                     self.contents.faults.append(Fault(where, "failed", reason))
-            for run in table.get("unfinished") or ():
+            for run in listed("unfinished"):
                 reason = "the experiment has not finished it"
                 self.contents.faults.append(Fault(f"{name}/{run}", "unfinished", reason))
         for below in _folders(folder):
@@ -254,7 +258,7 @@ class _Reader:
     def attempt(
         self, where: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """What `read` gives; a DataError becomes a fault."""
+        """What `read` gives; an error becomes a fault."""
         try:
             return read(*args, **kwargs)
         except DataError as error:
@@ -262,7 +266,9 @@ class _Reader:
                 "unfinished" if "no epochs yet" in str(error) else "damaged"
             )
             self.fault(where, kind, str(error))
-            return None
+        except OSError as error:
+            self.fault(where, "damaged", f"it cannot be read: {error.strerror}")
+        return None
 
     def fault(self, where: str, kind: Literal["damaged", "unfinished"], reason: str) -> None:
         """Note a fault, once."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from knifeedge.report.files import finite
 from knifeedge.report.loss_names import base_of
 from knifeedge.report.records import MEASURES, Contents, Experiment, ProtocolRun, Record, Scored
 
@@ -280,8 +281,7 @@ def _mean(row: Record, key: str) -> float | None:
 
 
 def _number(entry: object, key: str) -> float | None:
-    value = entry.get(key) if isinstance(entry, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
+    return finite(entry.get(key)) if isinstance(entry, Mapping) else None
 
 
 def _plain(entry: object, key: str) -> str:

@@ -21,6 +21,15 @@ def title(contents: Contents) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} training runs"
 
 
+def utf8(text: str) -> bytes:
+    """A text as bytes; what a file's name holds besides UTF-8 is spelled out.
+
+    >>> utf8("a\\udcff")
+    b'a\\\\udcff'
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
 def lede(contents: Contents) -> str:
     """The main finding as a sentence, in HTML."""
     if len(contents.runs) == 1 and not contents.experiments:
