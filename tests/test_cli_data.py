@@ -66,6 +66,18 @@ def test_labels_that_are_black_on_white(folder, tmp_path):
     assert sheet.is_file()
 
 
+def test_ignored_pixels_are_not_judged(folder):
+    labels = np.zeros((20, 30), np.uint8)
+    labels[:, 3], labels[:, 10:] = 1, 255
+    Image.fromarray(labels).save(folder / "labels" / "a.png")
+    report = json.loads(run("check", folder, "--json", code=1))
+    assert [p["kind"] for p in report["problems"]] == ["inverted", "values"]
+    report = json.loads(run("check", folder, "--data-option", "ignore=255", "--json"))
+    # Of b nothing but zeros is left, whose edges are 255.
+    assert [(p["name"], p["kind"]) for p in report["problems"]] == [("b", "empty")]
+    assert report["edge_share"][2] == pytest.approx(1 / 30)
+
+
 def test_an_image_without_an_edge_can_be_used(tmp_path):
     for part in ("images", "labels"):
         (tmp_path / part).mkdir()

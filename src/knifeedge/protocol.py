@@ -39,8 +39,9 @@ from knifeedge.engine.checkpoint import (
 from knifeedge.engine.devices import barrier, find_device, open_fabric, rank, world_size
 from knifeedge.engine.logs import Callback, read_log
 from knifeedge.engine.predict import labels_of, png, predict_sample, to_bytes
+from knifeedge.engine.run_folder import CONFIG, holds_protocol
 from knifeedge.engine.signals import Interrupted
-from knifeedge.engine.train import CONFIG, holds_protocol, train
+from knifeedge.engine.train import train
 from knifeedge.errors import CheckpointError, ConfigError, DataError
 from knifeedge.losses.names import LossName, loss_folder, parse_loss
 from knifeedge.metrics.evaluate import evaluate

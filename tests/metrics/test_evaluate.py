@@ -183,9 +183,11 @@ def test_without_dask_the_error_names_the_extra(maps, truths, monkeypatch) -> No
         evaluate(maps, truths, cluster="tcp://127.0.0.1:8786")
 
 
-def test_what_is_no_address_is_refused_at_once(maps, truths) -> None:
+@pytest.mark.parametrize("address", ["nonsense", "tcp://localhost", "localhost:8786"])
+def test_what_is_no_address_is_refused_at_once(maps, truths, address) -> None:
+    pytest.importorskip("distributed")
     with pytest.raises(ConfigError, match="cluster must be an address such as tcp://host:8786"):
-        evaluate(maps, truths, cluster="nonsense")
+        evaluate(maps, truths, cluster=address)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9"])

@@ -3,14 +3,13 @@
 import os
 import signal
 import sys
-import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from knifeedge.cli import data
 from knifeedge.cli.calibrate import calibrate
-from knifeedge.cli.console import tell_interrupts
+from knifeedge.cli.console import tell_interrupts, warnings_as_lines
 from knifeedge.cli.demo import demo
 from knifeedge.cli.evaluate import evaluate
 from knifeedge.cli.experiment import experiment
@@ -67,8 +66,7 @@ def main() -> None:
     # cores: 4 times as fast with three of them on two cores, and 4 % slower on quiet ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _tell_warning
+        with warnings_as_lines():
             sys.exit(app(standalone_mode=False))
     except (KnifeEdgeError, ValueError, OSError) as error:
         _fail(str(error), 1)
@@ -84,11 +82,6 @@ def main() -> None:
             sys.exit(2)
         command = usage.ctx.command_path if usage.ctx else "knifeedge"
         _fail(f"{usage.format_message()} See: {command} --help", 2)
-
-
-def _tell_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """As a line without the place in the source, which is none of the user's."""
-    print(f"knifeedge: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from knifeedge.cli import training as options
-from knifeedge.cli.console import progress_bar, warnings_as_lines
+from knifeedge.cli.console import progress_bar
 from knifeedge.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ def calibrate(
     given = {key: value for key, value in given.items() if value}
     read = options.read_options("data", given, trained, data_option)
     table = options.merge(trained, given, read)
-    with warnings_as_lines(), progress_bar("predicting") as progress:
+    with progress_bar("predicting") as progress:
         found = calibrate_weights(
             weights,
             from_mapping(DataConfig, table),

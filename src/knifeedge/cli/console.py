@@ -52,9 +52,11 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show warnings as single lines on stderr."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    """Show warnings as single lines on stderr, without the place in the source."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _tell_warning
         yield
-    for warning in caught:
-        print(f"knifeedge: warning: {warning.message}", file=sys.stderr)
+
+
+def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"knifeedge: warning: {' '.join(str(message).split())}", file=sys.stderr)

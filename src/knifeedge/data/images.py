@@ -83,16 +83,7 @@ def read_label(path: str | Path) -> _Bytes:
 
 
 def read_grey(path: str | Path) -> _Bytes:
-    """Read a label picture as grey, its values as they are saved.
-
-    Args:
-        path: A picture file of any mode.
-
-    Returns:
-        (H, W) uint8, contiguous.
-
-    Raises:
-        DataError: As `read_image`.
+    """Read a label picture as `read_label` does, but 0 and 1 as they are saved.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ones.png"

@@ -5,8 +5,6 @@ model draws at random follow from these numbers alone. So a run that was killed 
 on from its last checkpoint and, on a CPU, ends with the very weights it would have had.
 """
 
-import json
-import shutil
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,14 +19,13 @@ from knifeedge.data.datasets import load_dataset
 from knifeedge.data.plan import CropSettings
 from knifeedge.data.pool import CropPool
 from knifeedge.data.samples import EdgeSet
-from knifeedge.disk import check_target, remove_leftovers, write_json
+from knifeedge.disk import remove_leftovers, write_json
 from knifeedge.engine.checkpoint import (
     CHECKPOINT,
     WEIGHTS,
     Progress,
     WeightsInfo,
     build,
-    difference,
     load_checkpoint,
     load_model,
     save_checkpoint,
@@ -37,18 +34,24 @@ from knifeedge.engine.checkpoint import (
 from knifeedge.engine.devices import all_agree, open_fabric, prepare, share
 from knifeedge.engine.journal import Journal, NonFiniteError, after_nonfinite
 from knifeedge.engine.logs import Callback, CsvLog, EpochRecord, TensorBoardLog, read_log
+from knifeedge.engine.run_folder import (
+    CONFIG,
+    PROTOCOL,
+    check_folder,
+    check_space,
+    default_folder,
+    holds_protocol,
+)
 from knifeedge.engine.signals import Interrupted, StopSignals
 from knifeedge.engine.stepping import make_optimiser, make_step
 from knifeedge.engine.validate import validate
 from knifeedge.errors import ConfigError, DataError
-from knifeedge.losses.names import loss_folder, parse_loss
+from knifeedge.losses.names import parse_loss
 from knifeedge.losses.online import OnlineThreshold
 from knifeedge.metrics.protocols import get_protocol
 from knifeedge.models.registry import create_model, model_entry
 from knifeedge.models.weights import first_few
 
-CONFIG = "config.json"
-_PROTOCOL = "a protocol: the same `knifeedge protocol` command goes on with it"
 AGREE_EVERY = 10  # steps; several processes must look at their losses and stop at the same one
 
 
@@ -114,7 +117,7 @@ def train(
     folder = Path(folder) if folder is not None else default_folder(config)
     fabric = open_fabric(accelerator, devices, nodes, config.precision)
     first = fabric.global_rank == 0
-    _check_folder(folder, config, resume)
+    check_folder(folder, config, resume)
     if (folder / WEIGHTS).is_file():
         if first:  # it may have been killed between its last two acts
             (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -133,7 +136,7 @@ def train(
         model = config.model
         network = build(model) if goes_on else create_model(model.name, **model.options)
         _check_frozen(network, config)
-        _check_space(folder, network)
+        check_space(folder, network)
         network, loss = prepare(fabric, network), loss.to(fabric.device)
         optimiser = make_optimiser(fabric, network, config.learning_rate, config.weight_decay)
         done = Progress()
@@ -202,56 +205,9 @@ def resume_run(folder: str | Path, **options: object) -> Run:
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{folder} holds no run: there is no {CONFIG} in it")
     if holds_protocol(folder):
-        raise ConfigError(f"{folder} holds {_PROTOCOL}")
+        raise ConfigError(f"{folder} holds {PROTOCOL}")
     config = read_config(TrainConfig, folder / CONFIG)
     return train(config, folder, resume=True, **options)  # type: ignore[arg-type]
-
-
-def holds_protocol(folder: Path) -> bool:
-    """Whether the `config.json` of a folder is of a protocol, not of a single training.
-
-    >>> holds_protocol(Path("nowhere"))
-    False
-    """
-    try:
-        content = json.loads((folder / CONFIG).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and content.get("kind") == "protocol"
-
-
-def default_folder(config: TrainConfig) -> Path:
-    """Where a run goes if nobody says otherwise.
-
-    >>> from knifeedge.config import DataConfig, ModelConfig
-    >>> default_folder(TrainConfig(DataConfig("UDED"), ModelConfig("hed"), loss="baa-0.7")).name
-    'hed-uded-baa-0.7-0'
-    """
-    parts = (config.model.name, config.data.name.lower(), loss_folder(config.loss), config.seed)
-    return Path("runs") / "-".join(map(str, parts))
-
-
-def _check_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Refuse a folder that cannot be written to, or that holds another run."""
-    check_target(folder, folder=True)
-    if not (folder / CONFIG).is_file():
-        for name in (WEIGHTS, CHECKPOINT):
-            if (folder / name).is_file():
-                raise ConfigError(
-                    f"{folder} holds {name} and no {CONFIG} that says of which run it is; name"
-                    " another folder with --out, or move the file away"
-                )
-        return
-    if holds_protocol(folder):
-        raise ConfigError(f"{folder} holds {_PROTOCOL}; or name another folder with --out")
-    if not resume:
-        raise ConfigError(
-            f"{folder} holds a run already; continue it with --resume {folder}, or name another"
-            " folder with --out"
-        )
-    saved = read_config(TrainConfig, folder / CONFIG)
-    if other := difference(to_mapping(saved), config):
-        raise ConfigError(f"{folder} holds another run: {other}; name another folder")
 
 
 def _open_data(data: DataConfig) -> EdgeSet:
@@ -323,18 +279,6 @@ def _check_frozen(network: nn.Module, config: TrainConfig) -> None:
         raise ConfigError(
             f"{name} trains on top of frozen networks: give their weights (model options"
             f" {', '.join(missing)}), or let `knifeedge protocol` train them first"
-        )
-
-
-def _check_space(folder: Path, network: nn.Module) -> None:
-    """Refuse a disk without room for two checkpoints, the old one and the new one beside it."""
-    values = sum(p.numel() * (3 if p.requires_grad else 1) for p in network.parameters())
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    needed, free = 2 * 4 * values, shutil.disk_usage(there).free
-    if free < needed:
-        raise ConfigError(
-            f"{folder} has {free / 1e6:.0f} MB of free disk, and two checkpoints need"
-            f" {needed / 1e6:.0f} MB; make room, or name another folder with --out"
         )
 
 

@@ -11,6 +11,7 @@ threads need neither copies of the arrays nor a start-up of their own.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -179,7 +180,8 @@ def workers(jobs: int | None, cluster: str | None) -> Iterator[None]:
         raise ConfigError(
             "cluster needs Dask, which is not installed; pip install 'knifeedge[dask]'"
         ) from error
-    if "://" not in cluster:  # Dask would try for a while, and speak of it again at the end
+    # Of any other Dask would try for a while, and speak of it again at the end.
+    if not re.fullmatch(r"inproc://.+|\w+://.+:\d+", cluster):
         raise ConfigError(f"cluster must be an address such as tcp://host:8786, got {cluster!r}")
     try:
         client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
