@@ -97,6 +97,14 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_row_stands_in_a_table(page):
+    # A block of rows without a rule below its first is shown as text, bars and all.
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.fullmatch(r"[|:\- ]+", (block.splitlines() + [""])[1]), block
+
+
 def test_all_settings_of_a_training_are_documented():
     text = (DOCS / "train.md").read_text()
     table = dict(re.findall(r"^\| `(\w+)` \|(.*?)\|", text.split("## Settings")[1], re.MULTILINE))
