@@ -230,7 +230,8 @@ def spoil(kind: str, maps: Path, truths: Path) -> tuple[list[str], list[str]]:
         case "unpaired":
             np.save(maps / "lonely_map.npy", smooth_map(5))
             np.save(truths / "lonely_truth.npy", some_edges(5))
-            return ["lonely_map.npy", "lonely_truth.npy"], ["lonely_map", "lonely_truth"]
+            wanted = [f"lonely_map: no ground truth in {truths}", f"lonely_truth: no map in {maps}"]
+            return wanted, ["lonely_map", "lonely_truth"]
         case "twins":
             np.save(maps / "a.npy", smooth_map(5))
             return ["a.npy", "a.png"], ["a"]

@@ -16,6 +16,8 @@ from torch import nn
 
 import knifeedge as ke
 from knifeedge.calibration import calibrate
+from knifeedge.data.annotations import read_annotations
+from knifeedge.data.datasets import FileSet
 from knifeedge.data.samples import EdgeSet
 from knifeedge.engine.predict import labels_of, predict_set, to_bytes
 from knifeedge.metrics import PROTOCOLS, THRESHOLDS, evaluate
@@ -23,6 +25,7 @@ from knifeedge.metrics import PROTOCOLS, THRESHOLDS, evaluate
 # Matched within 0.0075 of the diagonal, thinned, as the field does it, but without its NMS.
 WITHOUT_NMS = PROTOCOLS["bsds"].replace(nms=False)
 SHOWN = {p.name: p for p in (PROTOCOLS["paper-strict"], PROTOCOLS["paper-relaxed"], WITHOUT_NMS)}
+EVERYBODY = "bsds, all annotators"
 THREADS = 2
 HED_RECORD, HED_LOSS = r"uded-hed-\d+\.json", "baa-0.7"
 
@@ -57,15 +60,28 @@ def sobel(image: np.ndarray, sigma: float = 2.0) -> np.ndarray:
 def score(
     detector: Detector, images: EdgeSet, threshold: float | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Scores by each protocol; at the threshold too, if there is one fixed beforehand."""
+    """Scores by each protocol; at the threshold too, if there is one fixed beforehand.
+
+    Under EVERYBODY against all annotators, if the files have several.
+    """
     maps = {sample.name: to_bytes(detector(sample.image)) / 255 for sample in images}
-    labels, scores = labels_of(images), {}
-    for name, protocol in SHOWN.items():
+    ways = {name: (labels_of(images), protocol) for name, protocol in SHOWN.items()}
+    if everybody := all_labels_of(images):
+        ways[EVERYBODY] = everybody, PROTOCOLS["bsds"]
+    scores = {}
+    for name, (labels, protocol) in ways.items():
         found = evaluate(maps, labels, protocol=protocol)
         scores[name] = {key: getattr(found, key) for key in ("ods", "threshold", "ois", "ap")}
         if threshold is not None:
             scores[name]["at"] = found.at(threshold)._asdict()
     return scores
+
+
+def all_labels_of(images: EdgeSet) -> dict[str, list[np.ndarray]]:
+    """Each annotator's edges of each image; nothing if there is one annotator alone."""
+    pairs = images.pairs if isinstance(images, FileSet) else ()
+    read = {p.name: [label > 127 for label in read_annotations(p.labels[0])] for p in pairs}
+    return read if any(len(labels) > 1 for labels in read.values()) else {}
 
 
 def seconds_an_image(detector: Detector, images: EdgeSet, threads: int = THREADS) -> float:

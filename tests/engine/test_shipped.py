@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
 import torch
 from PIL import Image
 
 import knifeedge as ke
 from knifeedge.data import load_dataset, load_splits
+from knifeedge.data.datasets import FileSet
+from knifeedge.data.pairing import Pair
 from knifeedge.data.samples import EdgeSet, Sample
 from knifeedge.data.synthetic import synthetic_scene
 from knifeedge.engine import shipped
@@ -320,6 +323,26 @@ def test_sobel_is_1_at_the_strongest_edge(scoring):
     assert set(found.argmax(axis=1)) <= {19, 20}
     assert found[20, 39:41].max() == pytest.approx(0.25, rel=0.05)
     assert scoring.sobel(np.zeros((9, 9, 3), np.uint8)).max() == 0
+
+
+def test_several_annotators_are_all_asked(scoring, card, tmp_path):
+    """The paper asks the first alone, the field all: here the second drew two more lines."""
+    drawn = np.zeros((2, 48, 64), np.uint8)
+    drawn[:, 24], drawn[1, 8], drawn[1, 40] = 1, 1, 1
+    truth = np.empty((1, 2), object)
+    for number, boundaries in enumerate(drawn):
+        truth[0, number] = {"Boundaries": boundaries}
+    scipy.io.savemat(tmp_path / "a.mat", {"groundTruth": truth})
+    Image.fromarray(drawn[0] * 255).save(tmp_path / "a.png")
+    images = FileSet("two", [Pair("a", tmp_path / "a.png", (tmp_path / "a.mat",))])
+    scores = scoring.score(lambda image: (image[..., 0] / 255).astype(np.float32), images, 0.5)
+    assert set(scores) == {*scoring.SHOWN, scoring.EVERYBODY} <= set(card.TITLES)
+    found = scores[scoring.EVERYBODY]["at"]
+    assert scores["paper-strict"]["at"]["recall"] == 1
+    # NMS takes the ends of the one line, at the border, and so a few of its 64 pixels.
+    assert (found["precision"], found["recall"]) == (1, pytest.approx(1 / 2, abs=0.1))
+    scenes = load_dataset("synthetic", "all", count=2, size=32)
+    assert scoring.all_labels_of(scenes) == {}
 
 
 def test_hed_is_quoted_from_the_records_there_are(scoring, tmp_path):

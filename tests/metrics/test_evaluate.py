@@ -251,8 +251,8 @@ def spoil(folders):
 
 
 BAD = {
-    "only-map": "has no ground truth",
-    "only-truth": "has no map",
+    "only-map": "no ground truth in",
+    "only-truth": "no map in",
     "im0": r"shape \(8, 9\), its ground truth \(40, 56\)",
     "im1": "NaN",
     "im2": r"\[0,1\]",
@@ -268,6 +268,19 @@ def test_all_bad_images_are_named_at_once(folders, jobs) -> None:
     for name, reason in BAD.items():
         caught.match(f"{name}: [^;]*{reason}")
     caught.match("skip_bad")
+
+
+def test_a_reason_is_told_once_for_all_its_images(maps, truths, tmp_path) -> None:
+    """Two folders that have nothing to do with each other: one short line, not 200 long ones."""
+    for folder, arrays in (("maps", maps), ("truths", truths)):
+        (tmp_path / folder).mkdir()
+        for name, array in arrays.items():
+            np.save(tmp_path / folder / f"{folder}-{name}.npy", array)
+    with pytest.raises(DataError) as caught:
+        evaluate(tmp_path / "maps", tmp_path / "truths")
+    told = str(caught.value)
+    assert told.count(str(tmp_path)) == 2
+    assert all(f"{folder}-{name}" in told for folder in ("maps", "truths") for name in maps)
 
 
 def test_skip_bad_goes_on_and_lists_what_it_left_out(folders, maps, truths) -> None:
@@ -317,10 +330,10 @@ def test_a_tolerance_too_wide_for_one_image_is_told_with_its_name(maps, truths) 
 
 
 def test_unpaired_names_of_dicts(maps, truths) -> None:
-    with pytest.raises(DataError, match=r"2 of 7 .*im5: im5 has no ground truth; x: x has no map"):
+    with pytest.raises(DataError, match=r"2 of 7 .*im5: no ground truth; x: no map"):
         evaluate(maps, {**{n: truths[n] for n in maps if n != "im5"}, "x": truths["im5"]})
     left = evaluate(maps, {"im0": truths["im0"]}, skip_bad=True).left_out
-    assert left[0] == LeftOut("im1", "im1 has no ground truth")
+    assert left[0] == LeftOut("im1", "no ground truth")
 
 
 @pytest.mark.parametrize(

@@ -195,10 +195,13 @@ def workers(jobs: int | None, cluster: str | None) -> Iterator[None]:
 
 
 def _complaint(bad: Sequence[LeftOut], total: int, skip_bad: bool) -> str:
-    """Every image that cannot be scored, and what to do."""
+    """Every image that cannot be scored, a reason once, and what to do."""
     if not bad:
         return "there are no images to score"
-    reasons = "; ".join(f"{item.name}: {item.reason}" for item in bad)
+    names: dict[str, list[str]] = {}
+    for item in bad:
+        names.setdefault(item.reason, []).append(item.name)
+    reasons = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
     remedy = (
         "nothing is left to score"
         if skip_bad

@@ -72,9 +72,9 @@ def find_pairs(maps: str | Path, ground_truths: str | Path) -> tuple[list[Pair],
             listed = ", ".join(path.name for path in twins)
             unpaired[name] = f"{listed} in {twins[0].parent} have the same name"
         elif not truths:
-            unpaired[name] = f"{found[0]} has no ground truth in {ground_truths}"
+            unpaired[name] = f"no ground truth in {ground_truths}"
         elif not found:
-            unpaired[name] = f"{truths[0]} has no map in {maps}"
+            unpaired[name] = f"no map in {maps}"
         else:
             pairs.append(Pair(name, found[0], truths[0]))
     return pairs, unpaired

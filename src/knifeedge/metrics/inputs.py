@@ -102,7 +102,7 @@ def pair(
     >>> edges = np.ones((2, 2))
     >>> images, unpaired = pair({"a": edges}, {"a": edges, "b": edges})
     >>> [image.name for image in images], unpaired
-    (['a'], {'b': 'b has no map'})
+    (['a'], {'b': 'no map'})
     """
     if isinstance(maps, str | Path) and isinstance(ground_truths, str | Path):
         if names is not None:
@@ -128,8 +128,8 @@ def pair(
 def _pair_dicts(
     maps: Mapping[str, Array], ground_truths: Mapping[str, Array | Sequence[Array]]
 ) -> tuple[list[Image], dict[str, str]]:
-    unpaired = {name: f"{name} has no ground truth" for name in maps if name not in ground_truths}
-    unpaired |= {name: f"{name} has no map" for name in ground_truths if name not in maps}
+    unpaired = {name: "no ground truth" for name in maps if name not in ground_truths}
+    unpaired |= {name: "no map" for name in ground_truths if name not in maps}
     images = [
         Image(str(name), array, ground_truths[name])
         for name, array in maps.items()
