@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knifeedge.data.images import MAX_PIXELS, image_size, picture_mode, read_image, read_label
+from knifeedge.data.datasets import LabelRule
+from knifeedge.data.images import (
+    MAX_PIXELS,
+    image_size,
+    picture_mode,
+    read_grey,
+    read_image,
+    read_label,
+)
 from knifeedge.errors import DataError
 
 RGB = np.random.default_rng(0).integers(0, 256, (23, 31, 3), np.uint8)
@@ -91,6 +99,18 @@ def test_labels_of_ones_are_labels(tmp_path):
         np.testing.assert_array_equal(read_label(path), [[0, 255]])
     soft = save(tmp_path / "b.png", Image.fromarray(np.array([[0, 2]], np.uint8)))
     np.testing.assert_array_equal(read_label(soft), [[0, 2]])
+
+
+def test_eight_bits_saved_with_sixteen_are_eight(tmp_path):
+    """By their high byte such labels would be empty; and ones beside pixels to ignore are ones."""
+    for values in ([0, 255, 128], [0, 1, 255]):
+        path = save(tmp_path / "a.png", Image.fromarray(np.array([values], np.uint16)))
+        np.testing.assert_array_equal(read_label(path), [values])
+    label, mask = LabelRule(ignore=255).apply(read_grey(path))
+    np.testing.assert_array_equal(label, [[0, 255, 0]])
+    np.testing.assert_array_equal(mask, [[True, True, False]])
+    deep = save(tmp_path / "b.png", Image.fromarray(np.array([[0, 255, 512]], np.uint16)))
+    np.testing.assert_array_equal(read_label(deep), [[0, 0, 2]])
 
 
 @pytest.mark.parametrize("values", [np.float32([0, 0.5, 0.9, 1]), np.int32([-1, 0, 1])])

@@ -128,7 +128,10 @@ def test_ground_truth_of_pngs_and_arrays(tmp_path: Path) -> None:
     fine = save_png(tmp_path / "fine.png", np.array([[153, 154]], np.uint8))
     assert read_ground_truths(fine, label_threshold=0.6)[0].tolist() == [[False, True]]
     for i, labels in enumerate(
-        (EDGES, EDGES.astype(np.uint8), EDGES.astype(np.uint8) * 255, EDGES.astype(np.uint16))
+        (
+            *(EDGES, EDGES.astype(np.uint8), EDGES.astype(np.uint8) * 255),
+            *(EDGES.astype(np.uint16) * value for value in (1, 255, 65535)),
+        )
     ):
         (truth,) = read_ground_truths(save_png(tmp_path / f"{i}.png", labels))
         assert truth.dtype == bool

@@ -3,7 +3,7 @@
 | file | image, (H, W, 3) | label, (H, W) |
 | --- | --- | --- |
 | grey, 1 bit, palette, CMYK | as RGB | as grey |
-| 16 bit | the high byte | the high byte |
+| 16 bit | the high byte | the high byte; as it is where no value is above 255 |
 | alpha | laid over white | laid over black: what is not drawn is no edge |
 | EXIF rotation | applied | applied |
 | colour | as it is | its luma; `knifeedge data check` reports it |
@@ -95,7 +95,9 @@ def read_grey(path: str | Path) -> _Bytes:
     if not _is_deep(image):
         return np.array(_over(image, "black").convert("L"))
     deep = np.asarray(image)
-    if np.isin(deep, (0, 1)).all():
+    # 8 bits, saved with 16: by its high byte a label of 0 and 255 would have no edge.
+    shallow = deep.dtype.kind in "iu" and deep.min() >= 0 and deep.max() <= 255
+    if shallow or np.isin(deep, (0, 1)).all():
         return deep.astype(np.uint8)
     return _high_byte(Path(path), image)
 

@@ -2,7 +2,8 @@
 
 Maps are floats in [0,1] or booleans; `scale` says where they are otherwise. In a ground truth an
 edge is where the value, as a fraction of full scale (255 in uint8, 65535 in uint16, 1 otherwise),
-is greater than `label_threshold`. Integers that are all 0 or 1 are labels already: 1 is an edge.
+is greater than `label_threshold`. A ground truth in uint16 without a value above 255 was one of
+8 bits, and has their scale. Integers that are all 0 or 1 are labels already: 1 is an edge.
 
 Each function takes a `name` for its errors: the file's path, or what an array is.
 """
@@ -148,6 +149,8 @@ def positives(
     if values.dtype.kind in "biu" and low >= 0 and high <= 1:
         return np.ascontiguousarray(values, dtype=bool)
     full = FULL_SCALE.get(values.dtype.name, 1)
+    if full == 65535 and high <= 255:
+        full = 255
     if not (low >= 0 and high <= full):
         raise DataError(
             f"{name} ({values.dtype}) must be in [0,{full}], got {low:g} to {high:g}; "
