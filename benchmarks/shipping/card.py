@@ -92,8 +92,8 @@ The splits are those of [data](data.md#data-sets). No picture to test on was tra
 pictures of UDED are BSDS500's, so that all are compared with all, at any size and turn.
 
 The threshold is from a network trained in the same way on {pretrained} images, where F on the \
-{validated} validation images, averaged over the two sets, is greatest. Each set's own best: \
-{own}. Then the network was trained anew on all training images."""
+{validated} validation images, by all annotators and averaged over the two sets, is greatest. Each \
+set's own best: {own}. Then the network was trained anew on all training images."""
 
 
 def _scores(record: Mapping[str, Any]) -> str:
