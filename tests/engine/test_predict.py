@@ -127,6 +127,11 @@ def test_bfloat16(tiny):
         predict_many(tiny, [image], precision="16")  # at once, not when the first map is taken
 
 
+def test_what_load_model_gives_is_no_network_yet():
+    with pytest.raises(ConfigError, match=r"must be a torch.nn.Module, got tuple; .* take the first"):
+        ke.predict(ke.load_model(), np.zeros((40, 40, 3), np.uint8))
+
+
 def test_32_true_leaves_an_autocast_around_it_in_force(tiny):
     """So a validation has the precision of its training."""
     image, _ = synthetic_scene(0, 1, (64, 70))

@@ -44,6 +44,11 @@ class Stream:
         batch_size: int | None = None,
         precision: Precision = "32-true",
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(
+                f"model must be a torch.nn.Module, got {type(model).__name__}; load_model() gives"
+                " the network and what is known of it: take the first"
+            )
         if not whole:
             tile_spans(1, tile, overlap)  # refuses what does not go together
         self.device = next(model.parameters(), torch.zeros(0)).device
