@@ -102,7 +102,7 @@ def test_every_row_stands_in_a_table(page):
     # A block of rows without a rule below its first is shown as text, bars and all.
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        assert re.fullmatch(r"[|:\- ]+", (block.splitlines() + [""])[1]), block
+        assert re.fullmatch(r"[|:\- ]+", [*block.splitlines(), ""][1]), block
 
 
 def test_all_settings_of_a_training_are_documented():

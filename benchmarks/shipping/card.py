@@ -204,8 +204,8 @@ def _choice(folds: Sequence[Mapping[str, Any]]) -> str:
     before = ""
     if any(entry["version"] == FALSE_BORDERS for entry in folds):
         before = (
-            f" Version {FALSE_BORDERS} saw [false edges along two borders](models.md#borders), which"
-            " lowered its scores, those of all settings alike."
+            f" Version {FALSE_BORDERS} saw [false edges along two borders](models.md#borders),"
+            " which lowered its scores, those of all settings alike."
         )
     return f"""\
 ## How the setting was chosen
