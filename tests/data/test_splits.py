@@ -49,6 +49,9 @@ def test_an_unknown_split_is_answered_with_the_known_ones():
         ConfigError, match=r"uded has no split 'val'; it has train, pretrain, .* all"
     ):
         load_splits("uded").names("val")
+    assert load_splits("UDED") == load_splits("uded")
+    with pytest.raises(ConfigError, match=r"no splits 'uden' .*'uded'.*; .* biped2, bsds500, uded"):
+        load_splits("uden")
 
 
 @given(

@@ -82,10 +82,13 @@ def choose_pairs(found: Pairing, names: Iterable[str], *, where: str) -> tuple[P
     """
     names = list(names)
     by_name = {pair.name: pair for pair in found.pairs}
-    missing = [found.problems.get(n, f"{n} is missing") for n in names if n not in by_name]
-    if missing:
+    unusable = [name for name in names if name not in by_name]
+    if unusable:
+        reasons = [found.problems[name] for name in unusable if name in found.problems]
+        if absent := [name for name in unusable if name not in found.problems]:
+            reasons.append(f"there is no {', '.join(absent)}")
         raise DataError(
-            f"{len(missing)} of {len(names)} images cannot be used, {where}: {'; '.join(missing)}"
+            f"{len(unusable)} of {len(names)} images cannot be used, {where}: {'; '.join(reasons)}"
         )
     return tuple(by_name[name] for name in names)
 

@@ -13,7 +13,7 @@ from importlib import resources
 
 import numpy as np
 
-from knifeedge.errors import ConfigError
+from knifeedge.errors import ConfigError, closest
 
 # Of an own folder: 4/5 train and 1/5 tests; of the former 3/4 pre-train, as in the paper.
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.25
@@ -43,17 +43,26 @@ def load_splits(name: str) -> Splits:
     """Read a split file of the package.
 
     Args:
-        name: uded, bsds500 or biped2.
+        name: uded, bsds500 (BRIND's too) or biped2, in any case.
 
     Returns:
         The lists.
+
+    Raises:
+        ConfigError: There are no lists so named.
 
     >>> splits = load_splits("uded")
     >>> {split: len(names) for split, names in splits.lists.items()}
     {'train': 20, 'pretrain': 15, 'validation': 5, 'test': 7, 'unused': 3}
     """
-    text = (resources.files("knifeedge.data") / "split_files" / f"{name}.json").read_text("utf-8")
-    content = json.loads(text)
+    files = resources.files("knifeedge.data") / "split_files"
+    known = sorted(file.name.removesuffix(".json") for file in files.iterdir())
+    if name.lower() not in known:
+        raise ConfigError(
+            f"there are no splits {name!r}{closest(name.lower(), known)}; there are those of"
+            f" {', '.join(known)}"
+        )
+    content = json.loads((files / f"{name.lower()}.json").read_text("utf-8"))
     lists = {split: tuple(names) for split, names in content["splits"].items()}
     return Splits(content["name"], content["version"], content["source"], lists)
 
