@@ -209,7 +209,9 @@ FROM_ZERO = ["seed", "learning_rate", "weight_decay", "validate_every", "checkpo
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_numbers_from_zero_on(name: str, value: float) -> None:
     assert getattr(replace(PLAIN, **{name: 0}), name) == 0
-    with pytest.raises(ConfigError, match=f"{name} must be at least 0 and finite, got {value}"):
+    whole = isinstance(getattr(PLAIN, name), int)
+    says = "a whole number" if whole and value != -1 else "at least 0 and finite"
+    with pytest.raises(ConfigError, match=f"{name} must be {says}, got {value}"):
         replace(PLAIN, **{name: value})
 
 
@@ -221,8 +223,20 @@ def test_numbers_that_are_too_large() -> None:
 
 
 def test_a_precision_that_is_none() -> None:
-    with pytest.raises(ConfigError, match="precision must be one of 32-true, bf16-mixed, got '8'"):
+    with pytest.raises(ConfigError, match="precision must be '32-true' or 'bf16-mixed', got '8'"):
         replace(PLAIN, precision="8")
+
+
+def test_values_of_another_type() -> None:
+    for cls in (TrainConfig, ProtocolConfig):
+        with pytest.raises(ConfigError, match="data must be a DataConfig, got 'UDED'"):
+            cls("UDED", PLAIN.model)
+        with pytest.raises(ConfigError, match="model must be a ModelConfig, got 'hed'"):
+            cls(PLAIN.data, "hed")
+    with pytest.raises(ConfigError, match="epochs must be a whole number, got '3'"):
+        replace(PLAIN, epochs="3")
+    protocol = ProtocolConfig(PLAIN.data, PLAIN.model, losses=["wbce"], learning_rate=1)
+    assert (protocol.losses, protocol.learning_rate) == (("wbce",), 1.0)
 
 
 @pytest.mark.parametrize("name", ["losses", "scoring"])

@@ -19,6 +19,7 @@ from torch import Tensor
 from knifeedge.distance import (
     DistanceWeight,
     at_least_float32,
+    check_tensors,
     check_window,
     distance_weight,
     extended_weight,
@@ -183,6 +184,7 @@ def per_column(threshold: float | Tensor, like: Tensor) -> float | Tensor:
 
 def _checked(prob: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both in float32 or wider; of equal shapes, as others would be broadcast unseen."""
+    check_tensors(prob=prob, target=target)
     if prob.shape != target.shape:
         raise ValueError(
             f"prob and target must have equal shapes, got {tuple(prob.shape)} and "

@@ -11,11 +11,12 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, get_type_hints
 
 from knifeedge.errors import ConfigError
 from knifeedge.typed import (
     KeyedError as KeyedError,
+    checked,
     from_mapping as from_mapping,
     to_mapping as to_mapping,
 )
@@ -96,7 +97,14 @@ class Training:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Refuse values of another type or out of range."""
+        for name, wanted in get_type_hints(type(self)).items():
+            given = getattr(self, name)
+            if not dataclasses.is_dataclass(wanted):
+                object.__setattr__(self, name, checked(name, given, wanted))
+            elif not isinstance(given, wanted):  # type: ignore[arg-type]
+                kind = wanted.__name__  # type: ignore[union-attr]
+                raise KeyedError(name, f"{name} must be a {kind}, got {given!r}")
         least = {"epochs": 1, "seed": 0, "batch_size": 1, "crop": 1, "refresh": 1}
         least |= {"learning_rate": 0, "weight_decay": 0, "validate_every": 0}
         least |= {"checkpoint_seconds": 0}
@@ -109,9 +117,6 @@ class Training:
         for name, limit in most.items():
             if getattr(self, name) > limit:
                 raise ConfigError(f"{name} must be at most {limit:g}, got {getattr(self, name)}")
-        if self.precision not in get_args(Precision):
-            known = ", ".join(get_args(Precision))
-            raise ConfigError(f"precision must be one of {known}, got {self.precision!r}")
 
     def resolved(self) -> Self:
         """With the paper's number of epochs where none was given."""

@@ -166,6 +166,21 @@ def check_decay(decay: float) -> None:
         )
 
 
+def check_tensors(**given: object) -> None:
+    """Refuse what is no tensor, by its name.
+
+    >>> check_tensors(pred=torch.zeros(1), mask=[True])
+    Traceback (most recent call last):
+    TypeError: mask must be a tensor, got list; torch.as_tensor() makes one
+    """
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            remedy = "torch.as_tensor() makes one"
+            if isinstance(x, list | tuple) and any(isinstance(one, Tensor) for one in x):
+                remedy = "of a network's outputs take one, such as the last"
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}; {remedy}")
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision and integers as float32, the rest as it is."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()

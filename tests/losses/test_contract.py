@@ -259,6 +259,25 @@ class TestBadInput:
         with pytest.raises(error, match=says):
             ke.wbce_loss(pred, target)
 
+    @pytest.mark.parametrize("loss", [ke.wbce_loss, ke.dice_loss, ke.AdjustedLoss(ke.BCELoss())])
+    def test_what_is_no_tensor(self, loss):
+        """A network's list of outputs, above all: those here return one."""
+        x, y = torch.zeros(1, 1, 4, 4), torch.ones(1, 1, 4, 4)
+        with pytest.raises(
+            TypeError, match=r"pred must be a tensor, got list; .* such as the last"
+        ):
+            loss([x, x], y)
+        with pytest.raises(TypeError, match="target must be a tensor, got ndarray"):
+            loss(x, y.numpy())
+        with pytest.raises(TypeError, match="mask must be a tensor, got ndarray"):
+            loss(x, y, mask=np.ones((1, 1, 4, 4), bool))
+
+    def test_what_is_no_tensor_and_would_move_a_threshold(self):
+        with pytest.raises(TypeError, match="pred must be a tensor, got tuple"):
+            ke.AdjustedLoss(ke.BCELoss(), threshold="online")((torch.zeros(2),), torch.zeros(2))
+        with pytest.raises(TypeError, match="target must be a tensor, got list"):
+            ke.adjuster_weight(torch.zeros(2), [0.0, 1.0])
+
     def test_mask_of_another_shape(self):
         with pytest.raises(ValueError, match="pred and mask must have equal shapes"):
             ke.wbce_loss(torch.zeros(3), torch.zeros(3), mask=torch.ones(4))

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy import ndimage
 
@@ -268,6 +269,21 @@ def test_all_bad_images_are_named_at_once(folders, jobs) -> None:
     for name, reason in BAD.items():
         caught.match(f"{name}: [^;]*{reason}")
     caught.match("skip_bad")
+
+
+def test_tensors_are_taken_as_arrays(maps, truths) -> None:
+    stacked = [np.stack([one["im0"], one["im1"]]) for one in (maps, truths)]
+    for given in (stacked, [one[0] for one in stacked]):
+        expected = evaluate(*given)
+        for found in (
+            evaluate(*map(torch.tensor, given)),
+            evaluate(given[0], torch.tensor(given[1])),
+        ):
+            np.testing.assert_array_equal(found.counts, expected.counts)
+    with pytest.raises(TypeError, match=r"maps must be a folder, an array, .* got NoneType"):
+        evaluate(None, truths["im0"])
+    with pytest.raises(TypeError, match=r"ground_truths must be .* got generator"):
+        evaluate([maps["im0"]], (truths[name] for name in ["im0"]))
 
 
 def test_a_reason_is_told_once_for_all_its_images(maps, truths, tmp_path) -> None:

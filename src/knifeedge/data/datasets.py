@@ -164,7 +164,7 @@ def proper_name(name: str) -> str:
     'UDED'
     """
     known = {proper.lower(): proper for proper in DATA_SETS}
-    if name.lower() not in known:
+    if str(name).lower() not in known:
         raise ConfigError(
             f"there is no data set {name!r}{closest(name, DATA_SETS)};"
             f" there are {', '.join(DATA_SETS)}"

@@ -111,6 +111,8 @@ def train(
     (1, 4)
     """
     # Configuration
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(f"config must be a TrainConfig, got {type(config).__name__}")
     config = config.resolved()
     loss = parse_loss(config.loss).build()
     get_protocol(config.validation_protocol)  # refuses an unknown one before the first validation

@@ -11,6 +11,7 @@ from knifeedge.distance import (
     DistanceWeight,
     check_decay,
     check_distance_weight,
+    check_tensors,
     check_window,
 )
 from knifeedge.losses.counts import RegionLoss
@@ -88,6 +89,7 @@ class AdjustedLoss(PixelLoss):
         """The loss of a prediction. An online threshold learns from it while gradients are on."""
         online = self.threshold if isinstance(self.threshold, OnlineThreshold) else None
         if online is not None and self.training and torch.is_grad_enabled():
+            check_tensors(pred=pred)
             seen = prepare(pred.detach(), target, mask, from_logits=self.from_logits)
             online.update(probability(seen[0], self.from_logits), *seen[1:])
         return self.judge(pred, target, mask=mask)

@@ -7,7 +7,7 @@ would make the host wait for it: they are done on CPU tensors in eager mode only
 import torch
 from torch import Tensor
 
-from knifeedge.distance import at_least_float32
+from knifeedge.distance import at_least_float32, check_tensors
 
 
 def prepare(
@@ -46,6 +46,7 @@ def align(
     pred: Tensor, target: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Prediction, label and boolean mask in the prediction's shape; the values are as they were."""
+    check_tensors(pred=pred, target=target)
     if not pred.is_floating_point():
         raise TypeError(
             f"pred must be floating point, got {pred.dtype}; pass the model's output, or "
@@ -53,6 +54,7 @@ def align(
         )
     target = in_shape_of(pred, target, names=("pred", "target"))
     if mask is not None:
+        check_tensors(mask=mask)
         mask = in_shape_of(pred, mask, names=("pred", "mask")).bool()
     return pred, target, mask
 

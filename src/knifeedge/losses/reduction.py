@@ -115,6 +115,7 @@ def loss_of(
         terms is not None
         and from_logits
         and reduction in ("mean", "sum")
+        and isinstance(pred, Tensor)
         and pred.is_cuda
         and not torch.compiler.is_compiling()
         and world_size() == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -104,6 +105,7 @@ def pair(
     >>> [image.name for image in images], unpaired
     (['a'], {'b': 'no map'})
     """
+    maps, ground_truths = _plain("maps", maps), _plain("ground_truths", ground_truths)
     if isinstance(maps, str | Path) and isinstance(ground_truths, str | Path):
         if names is not None:
             raise ValueError("names are for lists of arrays; files are named by their stem")
@@ -123,6 +125,18 @@ def pair(
         # One image: the ground truth is its annotators', not a list of images'.
         return _pair_lists([maps], [ground_truths], names), {}  # type: ignore[list-item]
     return _pair_lists(maps, ground_truths, names), {}
+
+
+def _plain(name: str, given: Any) -> Any:
+    """As it is; what only says how it becomes an array, such as a tensor, as that array."""
+    if isinstance(given, str | Path | Mapping | Sequence | np.ndarray):
+        return given
+    if not hasattr(given, "__array__"):
+        raise TypeError(
+            f"{name} must be a folder, an array, or a list or dict of arrays, got"
+            f" {type(given).__name__}"
+        )
+    return np.asarray(given)
 
 
 def _pair_dicts(
