@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+import knifeedge as ke
 from knifeedge.config import (
     MOST_CROP,
     DataConfig,
@@ -237,6 +238,16 @@ def test_values_of_another_type() -> None:
         replace(PLAIN, epochs="3")
     protocol = ProtocolConfig(PLAIN.data, PLAIN.model, losses=["wbce"], learning_rate=1)
     assert (protocol.losses, protocol.learning_rate) == (("wbce",), 1.0)
+
+
+def test_a_configuration_of_another_kind(tmp_path) -> None:
+    protocol = ProtocolConfig(PLAIN.data, PLAIN.model)
+    for other, name in ((protocol, "ProtocolConfig"), ({"data": "UDED"}, "dict")):
+        with pytest.raises(ConfigError, match=f"config must be a TrainConfig, got {name}"):
+            ke.train(other, tmp_path / "run")
+    with pytest.raises(ConfigError, match="config must be a ProtocolConfig, got TrainConfig"):
+        ke.run_protocol(PLAIN, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["losses", "scoring"])

@@ -177,6 +177,17 @@ class ProtocolConfig(Training):
         return TrainConfig(**shared, loss=loss)
 
 
+def check_config(config: object, cls: type) -> None:
+    """Refuse what is no configuration of that kind.
+
+    >>> check_config({"data": "UDED"}, TrainConfig)
+    Traceback (most recent call last):
+    knifeedge.errors.ConfigError: config must be a TrainConfig, got dict
+    """
+    if not isinstance(config, cls):
+        raise ConfigError(f"config must be a {cls.__name__}, got {type(config).__name__}")
+
+
 def read_config(
     cls: type[Config],
     path: str | Path,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from PIL import Image
 from torch import nn
 
-from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig, to_mapping
+from knifeedge.config import DataConfig, ModelConfig, ProtocolConfig, check_config, to_mapping
 from knifeedge.data.datasets import load_dataset
 from knifeedge.data.samples import EdgeSet, Sample
 from knifeedge.disk import check_target, write_atomically, write_json
@@ -86,6 +86,7 @@ def run_protocol(
     Returns:
         The scores of every loss on the test images, and the thresholds.
     """
+    check_config(config, ProtocolConfig)
     config, folder = config.resolved(), Path(folder)
     losses = {name: parse_loss(name) for name in config.losses}
     scoring = [get_protocol(name) for name in config.scoring]

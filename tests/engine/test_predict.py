@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,6 +126,13 @@ def test_bfloat16(tiny):
         predict(tiny, image, precision="16")
     with pytest.raises(ConfigError, match="precision must be one of"):
         predict_many(tiny, [image], precision="16")  # at once, not when the first map is taken
+
+
+@pytest.mark.parametrize("one", ["a.png", Path("a.png"), np.zeros((40, 40, 3), np.uint8)])
+def test_a_single_image_is_not_many(tiny, one):
+    with pytest.raises(DataError, match=r"images must be several, .*; predict\(\) takes a single"):
+        predict_many(tiny, one)
+    assert len(list(predict_many(tiny, np.zeros((2, 32, 32, 3), np.uint8)))) == 2
 
 
 def test_what_load_model_gives_is_no_network_yet():

@@ -91,6 +91,9 @@ def predict_many(
     >>> [prob.shape for prob in predict_many(create_model("tiny"), images)]
     [(40, 50), (8, 9)]
     """
+    if isinstance(images, str | Path) or getattr(images, "ndim", 4) < 4:
+        # A path would be taken for its letters, an image for its rows.
+        raise DataError("images must be several, such as a list; predict() takes a single one")
     stream = Stream(model, tile, overlap, whole, batch_size, precision)
     return _as_asked_for(stream, (_rgb(image) for image in images))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from knifeedge.config import DataConfig, TrainConfig, read_config, to_mapping
+from knifeedge.config import DataConfig, TrainConfig, check_config, read_config, to_mapping
 from knifeedge.data.datasets import load_dataset
 from knifeedge.data.plan import CropSettings
 from knifeedge.data.pool import CropPool
@@ -111,8 +111,7 @@ def train(
     (1, 4)
     """
     # Configuration
-    if not isinstance(config, TrainConfig):
-        raise ConfigError(f"config must be a TrainConfig, got {type(config).__name__}")
+    check_config(config, TrainConfig)
     config = config.resolved()
     loss = parse_loss(config.loss).build()
     get_protocol(config.validation_protocol)  # refuses an unknown one before the first validation
