@@ -168,7 +168,8 @@ def try_setting(given: argparse.Namespace) -> None:
     found = cross_validate(sets, given, lambda images: fit(images, loss, given, fabric)[0])
     path, entry = given.out / FOLDS, {"version": VERSION, "settings": kept(given)}
     entry |= {"folds": given.folds, **found}
-    others = [one for one in read_folds(path) if one["settings"] != entry["settings"]]
+    same = entry["settings"], VERSION
+    others = [one for one in read_folds(path) if (one["settings"], one["version"]) != same]
     write_json(path, sorted([*others, entry], key=lambda one: -one["UDED"]["ods"]))
     print(f"{path}: {json.dumps(found)}", flush=True)
 

@@ -299,6 +299,19 @@ def test_a_loss_that_needs_a_threshold_takes_the_calibrated_one(
     assert trained == ["wbce", f"baa-{record['threshold']:g}"]
 
 
+def test_a_setting_replaces_itself_but_not_what_an_older_version_gave(
+    weights, card, given, small_data, monkeypatch
+):
+    given.folds, path = 2, given.out / card.FOLDS
+    for version, ods in (("0.1.0", 0.6), ("0.2.0", 0.7), ("0.2.0", 0.8)):
+        found = {"UDED": {"ods": ods}, "BSDS500": {"ods": 0.3}}
+        monkeypatch.setattr(weights, "VERSION", version)
+        monkeypatch.setattr(weights, "cross_validate", lambda *_, found=found: found)
+        weights.try_setting(given)
+    kept = [(one["version"], one["UDED"]["ods"]) for one in json.loads(path.read_text())]
+    assert kept == [("0.2.0", 0.8), ("0.1.0", 0.6)]
+
+
 @pytest.mark.parametrize(
     "options",
     ["--images 3", "--batch-size 1", "--share 0", "--share 1", "--precision 16", "'scare'"],
