@@ -338,7 +338,7 @@ def test_sobel_is_1_at_the_strongest_edge(scoring):
     assert scoring.sobel(np.zeros((9, 9, 3), np.uint8)).max() == 0
 
 
-def test_several_annotators_are_all_asked(scoring, card, tmp_path):
+def test_several_annotators_are_all_asked(scoring, card, tmp_path, monkeypatch):
     """The paper asks the first alone, the field all: here the second drew two more lines."""
     drawn = np.zeros((2, 48, 64), np.uint8)
     drawn[:, 24], drawn[1, 8], drawn[1, 40] = 1, 1, 1
@@ -356,6 +356,16 @@ def test_several_annotators_are_all_asked(scoring, card, tmp_path):
     assert (found["precision"], found["recall"]) == (1, pytest.approx(1 / 2, abs=0.1))
     scenes = load_dataset("synthetic", "all", count=2, size=32)
     assert scoring.all_labels_of(scenes) == {}
+    seen = []
+    found = scoring.calibrate
+    monkeypatch.setattr(
+        scoring,
+        "calibrate",
+        lambda maps, labels, **o: seen.append(labels) or found(maps, labels, **o),
+    )
+    scoring.find_threshold(ke.create_model("tiny"), {"two": images, "one": scenes})
+    assert np.array_equal(seen[0]["a"], drawn == 1)
+    assert seen[1][scenes.names[0]].ndim == 2
 
 
 def test_hed_is_quoted_from_the_records_there_are(scoring, tmp_path):
