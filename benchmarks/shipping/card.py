@@ -122,8 +122,9 @@ def _scores(record: Mapping[str, Any]) -> str:
 ODS and OIS choose their thresholds on the test images; F, precision and recall are at the stored \
 one. `{WITHOUT_NMS.name}` matches within {WITHOUT_NMS.max_dist:g} of the diagonal, thinned, \
 without NMS. The maps are tiled, of 8 bits, and not stretched. BSDS500 is judged by its first \
-annotator, as in the paper, and by all of them, as in the field; the field's 200 images to test on \
-are others, though. UDED has few test images: a difference of 0.01 there means nothing."""
+annotator, as in the paper, and by all of them, as in the field; of the field's 200 images to test \
+on only 40 are among these, and others were trained on: its published scores are no comparison. \
+UDED has few test images: a difference of 0.01 there means nothing."""
 
 
 def _others(record: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str:

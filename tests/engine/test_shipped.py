@@ -356,12 +356,11 @@ def test_several_annotators_are_all_asked(scoring, card, tmp_path, monkeypatch):
     assert (found["precision"], found["recall"]) == (1, pytest.approx(1 / 2, abs=0.1))
     scenes = load_dataset("synthetic", "all", count=2, size=32)
     assert scoring.all_labels_of(scenes) == {}
-    seen = []
-    found = scoring.calibrate
+    seen, calibrate = [], scoring.calibrate
     monkeypatch.setattr(
         scoring,
         "calibrate",
-        lambda maps, labels, **o: seen.append(labels) or found(maps, labels, **o),
+        lambda maps, labels, **o: seen.append(labels) or calibrate(maps, labels, **o),
     )
     scoring.find_threshold(ke.create_model("tiny"), {"two": images, "one": scenes})
     assert np.array_equal(seen[0]["a"], drawn == 1)

@@ -10,7 +10,8 @@ from scipy.ndimage import maximum_filter
 
 import knifeedge as ke
 from knifeedge.data import load_dataset
-from knifeedge.engine.predict import labels_of
+from knifeedge.engine import load_model
+from knifeedge.engine.predict import labels_of, predict_set
 from knifeedge.losses.online import BINS, PLATEAU, SAMPLES, OnlineThreshold
 from waiting import no_waiting
 
@@ -135,13 +136,13 @@ def test_the_tolerance_against_a_naive_twin(radius):
     np.testing.assert_array_equal(online.counts, naive_counts(prob, label, radius))
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("split", ["pretrain", "validation", "test"])
 def test_with_a_tolerance_it_is_near_what_the_benchmark_finds(split):
-    # Maps of the network that benchmarks/online.py trains on such scenes with seed 0, recorded: on
-    # another processor it would be another one.
-    labels = labels_of(load_dataset("synthetic", split, count=64, size=96))
-    with np.load(Path(__file__).with_name("scene_maps.npz")) as recorded:
-        maps = dict(zip(labels, recorded[split] / np.float32(255), strict=True))
+    # Weights that shipped once: a network trained here would be another one on another processor.
+    # With those that ship now, which saw no such scenes either, it is less near: docs/losses.md.
+    network, _ = load_model(Path(__file__).with_name("former_weights.safetensors"))
+    images = load_dataset("synthetic", split, count=64, size=96)
+    maps, labels = dict(predict_set(network, images)), labels_of(images)
     exact = ke.calibrate(maps, labels, protocol="one-pixel")
     prob, target = (np.stack(list(each.values()))[:, None] for each in (maps, labels))
     found = {}

@@ -149,8 +149,8 @@ def positives(
     if values.dtype.kind in "biu" and low >= 0 and high <= 1:
         return np.ascontiguousarray(values, dtype=bool)
     full = FULL_SCALE.get(values.dtype.name, 1)
-    if full == 65535 and high <= 255:
-        full = 255
+    if full == FULL_SCALE["uint16"] and high <= FULL_SCALE["uint8"]:
+        full = FULL_SCALE["uint8"]
     if not (low >= 0 and high <= full):
         raise DataError(
             f"{name} ({values.dtype}) must be in [0,{full}], got {low:g} to {high:g}; "
